@@ -179,7 +179,7 @@ Call::Step GenerateCall::save_session() {
     }
     call->wake();
   };
-  (*stored)->save(take_saved, notes_ ? notes_->call() : std::nullopt);
+  (*stored)->save(take_saved, logged_);
   return Waiting();
 }
 
@@ -221,7 +221,7 @@ void GenerateCall::submit(std::shared_ptr<const ServedModel> model, GenerateRequ
   if (!notes_prompt_) note_given(std::ssize(request.prompt));
   on_end([stream, session = let_session_end(), stored = use_stored(request)] { stream->cancel(); });
   log_start(request);
-  if (is_stored_) notes_ = CallNotes::of(request);
+  if (is_stored_) logged_ = loggable(request);
   if (Status s = engine.generate(std::move(request), stream); !s.ok()) refuse(s);
 }
 
@@ -427,14 +427,14 @@ bool GenerateCall::hold_finished(GenerateEvent& event) {
   const auto* const finished = std::get_if<Finished>(&event);
   if (finished == nullptr) return false;
   if (!wants_token_ && !is_stored_) return false;
-  if (notes_) notes_->finish(*finished);
+  note_end(logged_, *finished);
   finished_ = *finished;
   return true;
 }
 
 void GenerateCall::note(const GenerateEvent& event) {
   if (const auto* started = std::get_if<Started>(&event)) {
-    if (notes_) notes_->start(*started);
+    note_start(logged_, *started);
     return note_admitted(started->queued);
   }
   const auto* finished = std::get_if<Finished>(&event);

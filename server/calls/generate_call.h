@@ -95,12 +95,13 @@ class GenerateCall final : public Call {
   StreamGroup group_;
   std::optional<GroupEvents> events_;
   bool wants_token_ = false;
-  bool notes_prompt_ = false;       // its values are not known before Finished
-  bool makes_stored_ = false;       // a session without a record, once it has started
-  bool is_stored_ = false;          // the call has, or had, a session that must be saved
-  bool reads_stored_ = false;       // the call only reads a session of the store
-  bool saves_ = false;              // StoredSession::save() has been called
-  std::optional<CallNotes> notes_;  // for the log of its session; none: it needs a state
+  bool notes_prompt_ = false;  // its values are not known before Finished
+  bool makes_stored_ = false;  // a session without a record, once it has started
+  bool is_stored_ = false;     // the call has, or had, a session that must be saved
+  bool reads_stored_ = false;  // the call only reads a session of the store
+  bool saves_ = false;         // StoredSession::save() has been called
+  // For the log of the session; none: the call needs a state.
+  std::optional<LoggedCall> logged_;
   std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call lets go of it
   std::optional<Finished> finished_;   // waits for the token, or until the session is saved
   std::shared_ptr<StateImage> image_;  // of the token; null: not asked for yet

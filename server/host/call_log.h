@@ -25,28 +25,18 @@ struct LoggedCall {
   int64_t after = 0;
 };
 
-// Follows a generation to its end.
-class CallNotes {
- public:
-  // None if a log has no place for the call. The seed of `request` is set.
-  static std::optional<CallNotes> of(const GenerateRequest& request);
+// The call of a request whose seed is set. None if a log has no place for it. It is complete after
+// note_start() and note_end(), which clear it if it turns out that the call cannot be computed
+// again.
+std::optional<LoggedCall> loggable(const GenerateRequest& request);
+void note_start(std::optional<LoggedCall>& call, const Started& started);
+void note_end(std::optional<LoggedCall>& call, const Finished& finished);
 
-  void start(const Started& started);
-  void finish(const Finished& finished);
-  // After finish(). None if the call cannot be computed again.
-  const std::optional<LoggedCall>& call() const { return call_; }
+// An entry for the log of a record.
+std::string log_text(const LoggedCall& call, std::string_view numerics);
 
- private:
-  std::optional<LoggedCall> call_ = LoggedCall();
-  bool is_long_at_start_ = false;  // the values for a session that is empty do not fit
-};
-
-// An entry for the record of session `key`.
-std::string log_text(const LoggedCall& call, std::string_view numerics, std::string_view key);
-
-// Reads the log of that record. DATA_LOSS: an entry is damaged or of another session.
+// Reads the log of a record. DATA_LOSS: an entry is damaged, or does not follow the one before it.
 // FAILED_PRECONDITION: it was computed under another numerics id than `numerics`.
-Result<std::vector<LoggedCall>> read_log(const Record& record, std::string_view numerics,
-                                         std::string_view key);
+Result<std::vector<LoggedCall>> read_log(const Record& record, std::string_view numerics);
 
 }  // namespace runnel

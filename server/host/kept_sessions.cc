@@ -61,7 +61,6 @@ KeptSessions::KeptSessions(ServerContext& context, std::shared_ptr<Store> store,
 }
 
 KeptSessions::~KeptSessions() {
-  logs_.stop();
   std::map<std::string, Use> left;  // whoever waits there looks for its use when it ends
   std::lock_guard lock(mutex_);
   left.swap(uses_);
@@ -180,7 +179,6 @@ KeptSessions::Copy KeptSessions::copy_of(const std::string& key) {
 
 // A copy that is forgotten is loaded again, once.
 void KeptSessions::note_copy(const std::string& key, const Copy& copy) {
-  logs_.remove(key);
   std::lock_guard lock(mutex_);
   if (copies_.size() >= kMostCopies) copies_.clear();
   copies_[key] = copy;

@@ -34,7 +34,7 @@ struct StorageOptions {
 class KeptSessions {
  public:
   static constexpr int kThreads = 4;                // that work on the store
-  static constexpr int kAllThreads = kThreads + 1;  // and replays()
+  static constexpr int kAllThreads = kThreads + 2;  // and those of replays() and logs()
 
   // An open session, which is the call's until this is let go of or the session was saved. Null for
   // a call that only reads.
@@ -86,7 +86,6 @@ class KeptSessions {
     bool is_ours = false;  // saved by this server, so that the engine can answer a retry
   };
   Copy copy_of(const std::string& key);
-  // The session is not among logs() from then on.
   void note_copy(const std::string& key, const Copy& copy);
   ServerContext& context() { return context_; }
   // Calls that want the session may wait for it from here on.

@@ -44,6 +44,11 @@ void Replay::take() {
   if (stream == nullptr) return;
   std::optional<Status> end;
   const Status taken = within_memory([&] {
+    // The call that waits for the session will be refused.
+    if (kept_.context().draining) {
+      Status status(Code::kUnavailable, "the server is shutting down; continue on another server");
+      return status.with_reason("draining");
+    }
     for (StreamGroup group; stream->take(group);) {
       if (!group.finished.empty()) position_ = group.finished.back().position;
       if (group.end) end = group.end;

@@ -9,14 +9,16 @@
 #include "base/text.h"
 #include "base/within_memory.h"
 #include "engine/refusals.h"
+#include "models/state/file.h"
 #include "server/host/kept_sessions.h"
 #include "server/host/server_context.h"
-#include "server/host/session_file.h"
 #include "storage/record_key.h"
 
 namespace runnel {
 namespace {
 
+constexpr size_t kPieceBytes = 64 << 10;
+constexpr int64_t kPartBytes = 1024;  // of a part's description, as it is and as text
 // Turns of the scheduler that a save waits for another copy of the session's state.
 constexpr int kMostTries = 10000;
 constexpr int kMostLooks = 3;
@@ -82,6 +84,24 @@ Status unless_given_up(Status status) {
   if (status.code() != Code::kNotFound) return status;
   status = {Code::kAborted, "the state of the session made room for another one; try again"};
   return status.with_retry_after(std::chrono::milliseconds(100));
+}
+
+int64_t bytes_to_save(const Engine& engine) {
+  return engine.state_bytes() + 3 * int64_t{kPieceBytes} +
+         kPartBytes * std::ssize(engine.layout().parts);
+}
+
+Result<int64_t> save_file(const ServerContext& context, const ServedModel& model,
+                          const std::string& owner, StateImage image, const SaveSnapshot& save) {
+  const SealKey* const seal = context.seal_keys ? &context.seal_keys->front() : nullptr;
+  SealTerms terms;
+  if (seal != nullptr) {
+    terms.issued = context.clock.unix_time();
+    if (!owner.empty()) terms.owner = owner_mark(*seal, owner);
+  }
+  const int64_t position = image.position;
+  StateWriter writer(model.state_digest, model.engine->layout(), std::move(image), seal, terms);
+  return save({position, [&] { return writer.next(kPieceBytes); }});
 }
 
 StoredSession::StoredSession(KeptSessions& kept, std::shared_ptr<const ServedModel> model,
@@ -189,6 +209,7 @@ void StoredSession::check_copy() {
     const KeptSessions::Copy copy = self->kept_.copy_of(self->key_);
     const bool is_current = here.ok() && here->position == record.position &&
                             copy.saved == record.saved && copy.model.lock() == self->model_;
+    self->is_replay_ = !record.log.empty() && !(is_current && copy.is_ours);
     // Only the server that made the call has its values, and only as long as it keeps the session.
     if (self->repeats_ && !(is_current && copy.is_ours)) {
       if (is_current) mark_saved(*self->model_->engine, self->session(), record.position);
@@ -235,15 +256,12 @@ void StoredSession::load() {
 
 void StoredSession::take_made(const Status& made, const std::shared_ptr<Replay>& replay) {
   if (!made.ok()) return give_up(made);
-  if (replay == nullptr) return take_loaded();
-  has_replayed_ = true;
-  replay->start([self = shared_from_this()](const Status& status) {
-    if (status.ok()) return self->take_loaded();
-    self->drop_copy([self, status](const Status&) { self->give_up(status); });
-  });
-}
-
-void StoredSession::take_loaded() {
+  if (replay != nullptr) {
+    return replay->start([self = shared_from_this()](const Status& status) {
+      if (status.ok()) return self->take_made({}, nullptr);
+      self->drop_copy([self, status](const Status&) { self->give_up(status); });
+    });
+  }
   kept_.note_copy(key_, {.model = model_, .saved = record_.saved});
   finish_opening({});
 }
@@ -257,17 +275,42 @@ Result<StoredSession::Stored> StoredSession::read_stored() const {
                       " cannot be used: " + status.message());
   };
   Stored stored;
-  auto calls = read_log(record_, model_->engine->numerics(), key_);
+  auto calls = read_log(record_, model_->engine->numerics());
   if (!calls.ok()) return unusable(calls.status(), "log");
   if (!calls->empty()) {
     stored.replay = std::make_shared<Replay>(kept_, model_, session(), std::move(*calls));
   }
   if (record_.state == 0) return stored;
-  auto image = load_file(kept_.context(), *model_, caller_.name, kept_.store(), key_, record_);
+  auto image = read_state();
   if (image.status().code() == Code::kNotFound) return epoch_ == 0 ? image.status() : missing();
   if (!image.ok()) return unusable(image.status(), "state");
-  stored.image = std::move(*image);
+  stored.image = std::make_shared<StateImage>(std::move(*image));
   return stored;
+}
+
+Result<StateImage> StoredSession::read_state() const {
+  const ServerContext& context = kept_.context();
+  const SealKeys* const keys = context.seal_keys ? &*context.seal_keys : nullptr;
+  const StateTarget target = {.spec = model_->engine->spec(),
+                              .layout = model_->engine->layout(),
+                              .model = model_->state_digest,
+                              .keys = keys,
+                              .caller = caller_.name,
+                              .now = context.clock.unix_time()};
+  StateReader reader(
+      [&target](const StateHeader& header) {
+        const Status status = check_state(header, target);
+        return status.ok() ? Result<StateLayout>(target.layout) : Result<StateLayout>(status);
+      },
+      keys);
+  const Status loaded =
+      kept_.store().load(key_, record_, [&](auto bytes) { return reader.add(bytes); });
+  if (!loaded.ok()) return loaded;
+  Result<StateImage> image = reader.finish();
+  if (image.ok() && image->position != record_.state_at) {
+    return Status(Code::kDataLoss, "it is of another position");
+  }
+  return image;
 }
 
 // Nobody replaces a state while this call has the session.
@@ -344,9 +387,9 @@ void StoredSession::save(Done done, const std::optional<LoggedCall>& call) {
 // has no room. A log that had to be replayed is not made longer, so that no call is replayed twice.
 std::optional<LogEntry> StoredSession::entry_of(const std::optional<LoggedCall>& call) {
   const Engine& engine = *model_->engine;
-  if (!call || epoch_ == 0 || has_replayed_ || call->before != record_.position) return {};
+  if (!call || epoch_ == 0 || is_replay_ || call->before != record_.position) return {};
   if (kept_.log_bytes() == 0 || engine.batch_changes_bits()) return {};
-  LogEntry entry = {call->after, log_text(*call, engine.numerics(), key_)};
+  LogEntry entry = {call->after, log_text(*call, engine.numerics())};
   int64_t bytes = std::ssize(entry.text);
   for (const std::string& earlier : record_.log) bytes += std::ssize(earlier);
   const bool fits = bytes <= kept_.log_bytes() && record_.log.size() < kMostLogEntries &&
@@ -450,7 +493,7 @@ void StoredSession::take_saved(const Result<int64_t>& saved) {
       key_,
       {.model = is_saved ? model_ : nullptr, .saved = is_saved ? *saved : 0, .is_ours = true});
   if (is_saved) {
-    if (is_logged_) kept_.logs().add(key_, {model_, session(), *saved, position_});
+    if (is_logged_) kept_.logs().add({key_, session(), model_, *saved, position_});
     if (!is_logged_ && !empty_) kept_.count_snapshot(reason_);
     return finish({});
   }

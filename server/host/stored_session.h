@@ -36,6 +36,14 @@ struct SessionUse {
   std::function<void(const Status&)> on_lost = {};
 };
 
+// Bytes of memory that it takes to save a state of the engine's.
+int64_t bytes_to_save(const Engine& engine);
+
+// Hands `image` to `save` as a state file, sealed if the server has a key.
+using SaveSnapshot = std::function<Result<int64_t>(const Snapshot&)>;
+Result<int64_t> save_file(const ServerContext& context, const ServedModel& model,
+                          const std::string& owner, StateImage image, const SaveSnapshot& save);
+
 // The status of a call that reads a session which was open: where the engine has given the session
 // up for another one, the call is to be made again. ABORTED in place of NOT_FOUND.
 Status unless_given_up(Status status);
@@ -101,8 +109,8 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void drop_copy(Done done);
   void load();
   Result<Stored> read_stored() const;
+  Result<StateImage> read_state() const;
   void take_made(const Status& made, const std::shared_ptr<Replay>& replay);
-  void take_loaded();
   void give_up(const Status& status);
   Status missing() const;
   void finish_opening(const Status& status);
@@ -135,8 +143,8 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   uint64_t seed_ = 0;
   bool repeats_ = false;  // the call was saved already
   bool empty_ = false;
-  bool has_replayed_ = false;  // the log, to open the session
-  bool is_logged_ = false;     // the call, in place of a state
+  bool is_replay_ = false;  // the engine's copy was made by a replay of the log
+  bool is_logged_ = false;  // the call, in place of a state
   SnapshotReason reason_ = SnapshotReason::kCall;
   int64_t position_ = 0;  // of the session that is saved
   int tries_ = 0;

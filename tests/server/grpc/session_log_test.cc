@@ -95,15 +95,14 @@ class SessionLogs : public ::testing::Test {
   }
 
   // A session whose log has an entry that no server has written.
-  void put_call(TestServer& test, LoggedCall call, const std::string& numerics) {
+  void put_call(TestServer& test, const LoggedCall& call, const std::string& numerics) {
     ASSERT_TRUE(test.create("a").ok());
     const auto model = *test.server.models().find({}, "");
     const std::string key = record_key(model->state_digest, "", "a");
     Store& store = test.server.context().kept->store();
     const std::string owner = store.replica() + "/other";
     const auto begun = store.begin(key, {.owner = owner, .request = "x"});
-    ASSERT_TRUE(
-        *store.log(key, {owner, begun->epoch}, {call.after, log_text(call, numerics, key)}));
+    ASSERT_TRUE(*store.log(key, {owner, begun->epoch}, {call.after, log_text(call, numerics)}));
   }
   static LoggedCall some_call(const std::vector<int32_t>& prompt, int64_t sampled, int64_t after) {
     LoggedCall call;
@@ -349,6 +348,74 @@ TEST_F(SessionLogs, AnEntryThatDoesNotHoldIsRefusedAndKept) {
   put_call(*one, some_call({1}, 2, 3), numerics);
   EXPECT_TRUE(one->generate(call({1}, 2)).status.ok());
   EXPECT_EQ(record(*one).position, 6);
+}
+
+TEST_F(SessionLogs, ALogThatACallToReadHasReplayedIsNotMadeLonger) {
+  const auto one = server();
+  const auto two = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(call({1, 2}, 5)).status.ok());
+  ASSERT_TRUE(two->generate(call({1}, 2, false)).status.ok());
+  EXPECT_EQ(replayed(*two), 7);
+  EXPECT_EQ(record(*two).log.size(), 1U);
+  ASSERT_TRUE(two->generate(call({1}, 2)).status.ok());
+  EXPECT_TRUE(record(*two).log.empty());
+  ASSERT_TRUE(two->generate(call({1}, 2)).status.ok());
+  EXPECT_EQ(record(*two).log.size(), 1U) << "after a state of its own";
+}
+
+TEST_F(SessionLogs, AReplayEndsWhenTheServerStops) {
+  std::latch began(1);
+  std::latch goes_on(1);
+  std::atomic<int> steps{0};
+  TestServer test(served_fake("fake",
+                              [&] {
+                                if (++steps != 5) return;
+                                began.count_down();
+                                goes_on.wait();
+                              }),
+                  options(), clock_);
+  const std::string numerics = (*test.server.models().find({}, ""))->engine->numerics();
+  put_call(test, some_call({1}, 200, 201), numerics);
+  grpc::Status status;
+  std::thread caller([&] { status = test.generate(call({1}, 2)).status; });
+  began.wait();
+  test.server.context().draining = true;
+  goes_on.count_down();
+  caller.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("call 1 of the log of session 'a'"));
+  EXPECT_EQ(record(test).log.size(), 1U);
+  EXPECT_EQ(record(test).until, 0);
+}
+
+TEST_F(SessionLogs, ACallThatReadsFindsTheStateThatReplacedTheOneOfItsRecord) {
+  std::latch began(1);
+  std::latch goes_on(1);
+  std::atomic<int> loads{0};
+  before_ = [&](const std::string& operation) {
+    if (operation != "load" || ++loads > 1) return Status();
+    began.count_down();
+    goes_on.wait();
+    return Status();
+  };
+  const auto one = server();
+  const auto two = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(call({1}, 5)).status.ok());
+  clock_.advance(1000 * kMs);
+  one->server.tend();
+  EXPECT_TRUE(eventually([&] { return record(*one).state_at == 6; }));
+  ASSERT_TRUE(one->generate(call({2}, 5)).status.ok());
+  std::thread reader([&] { expect_same(*one, *two); });
+  began.wait();
+  clock_.advance(1000 * kMs);
+  one->server.tend();
+  EXPECT_TRUE(eventually([&] { return record(*one).state_at == 12; }));
+  goes_on.count_down();
+  reader.join();
+  EXPECT_EQ(loads, 2);
+  EXPECT_EQ(replayed(*two), 0) << "the second record has no log";
 }
 
 TEST_F(SessionLogs, MoreSessionsThanSlotsHaveTheirBits) {
