@@ -124,11 +124,12 @@ Result<bool> DirectoryStore::change_locked(const std::string& key, const RecordC
 // written in vain, nor over the state of a call that has ended. A call that was fenced off leaves
 // the record as it is.
 Result<bool> DirectoryStore::change_state(const std::string& key, int64_t epoch,
-                                          const Snapshot& snapshot, const RecordChange& change) {
+                                          const Snapshot& snapshot, bool durable,
+                                          const RecordChange& change) {
   auto seen = read(key);
   if (!seen.ok()) return seen.status();
   if (!*seen || !change(**seen)) return false;
-  auto tail = write_state(key, epoch, snapshot);
+  auto tail = write_state(key, epoch, snapshot, durable);
   if (!tail.ok()) return tail.status();
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
@@ -159,7 +160,7 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
     return end_record(record, holder, clock_.unix_ms(), snapshot != nullptr);
   };
   if (snapshot == nullptr) return change_record(key, end);
-  return change_state(key, holder.epoch, *snapshot, end);
+  return change_state(key, holder.epoch, *snapshot, sync_ == SyncMode::kEach, end);
 }
 
 Result<bool> DirectoryStore::log(const std::string& key, const Holder& holder,
@@ -168,9 +169,11 @@ Result<bool> DirectoryStore::log(const std::string& key, const Holder& holder,
       key, [&](Record& record) { return log_record(record, holder, clock_.unix_ms(), entry); });
 }
 
+// With kInterval what was written before may be on the disk. It must not be given up for bytes that
+// are not.
 Result<bool> DirectoryStore::settle(const std::string& key, int64_t saved,
                                     const Snapshot& snapshot) {
-  return change_state(key, saved, snapshot,
+  return change_state(key, saved, snapshot, sync_ != SyncMode::kNone,
                       [&](const Record& record) { return may_settle(record, saved); });
 }
 
@@ -183,7 +186,7 @@ Result<int64_t> DirectoryStore::create(const std::string& key, const std::string
   if (*found) return 0;
   Record record = new_record(owner, clock_.unix_ms());
   if (snapshot != nullptr) {
-    auto tail = write_state(key, record.epoch, *snapshot);
+    auto tail = write_state(key, record.epoch, *snapshot, sync_ == SyncMode::kEach);
     if (!tail.ok()) return tail.status();
     put_state(record, record.epoch, snapshot->position, std::move(*tail));
   }
@@ -225,7 +228,7 @@ Result<bool> DirectoryStore::remove(const std::string& key) {
 
 // Returns the state's tail.
 Result<std::string> DirectoryStore::write_state(const std::string& key, int64_t epoch,
-                                                const Snapshot& snapshot) {
+                                                const Snapshot& snapshot, bool durable) {
   std::string last;
   const auto next = [&] {
     std::string piece = snapshot.next();
@@ -235,7 +238,7 @@ Result<std::string> DirectoryStore::write_state(const std::string& key, int64_t 
     return piece;
   };
   dirty_.store(true, std::memory_order_relaxed);
-  if (Status s = folder_.replace(state_name(key, epoch), next, sync_ == SyncMode::kEach); !s.ok()) {
+  if (Status s = folder_.replace(state_name(key, epoch), next, durable); !s.ok()) {
     return s;
   }
   return tail_of(last);

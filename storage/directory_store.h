@@ -59,8 +59,9 @@ class DirectoryStore final : public Store {
   Result<bool> change_record(const std::string& key, const RecordChange& change);
   Result<bool> change_locked(const std::string& key, const RecordChange& change);
   Result<bool> change_state(const std::string& key, int64_t epoch, const Snapshot& snapshot,
-                            const RecordChange& change);
-  Result<std::string> write_state(const std::string& key, int64_t epoch, const Snapshot& snapshot);
+                            bool durable, const RecordChange& change);
+  Result<std::string> write_state(const std::string& key, int64_t epoch, const Snapshot& snapshot,
+                                  bool durable);
   void remove_unused(const std::string& key, int64_t epoch) const;
   bool is_dead(const std::string& owner) const;
   bool is_old(const std::string& name) const;

@@ -18,6 +18,7 @@
 #include "storage/record_key.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
+#include "tests/server/openai/chat_models.h"
 #include "tests/storage/faulty_store.h"
 
 namespace runnel {
@@ -178,6 +179,26 @@ TEST_F(SessionLogs, AReplayHasTheValuesOfACallThatRanOutOfTime) {
   const Generated made = one->generate(request);
   ASSERT_TRUE(made.status.ok()) << made.status.error_message();
   expect_same(*one, *two);
+}
+
+TEST_F(SessionLogs, AReplayHasTheValuesThatATurnOfAConversationBecame) {
+  TestServer one(chat_model(), options(), clock_);
+  TestServer two(chat_model(), options(), clock_);
+  ASSERT_TRUE(one.create("a").ok());
+  for (const char* text : {"HI", "SO"}) {
+    v1::GenerateRequest request = generate_request({}, 5, 7);
+    request.mutable_origin()->set_session("a");
+    v1::ChatMessage& message = *request.mutable_conversation()->add_messages();
+    message.set_role("user");
+    message.set_content(text);
+    const Generated made = one.generate(request);
+    ASSERT_TRUE(made.status.ok()) << made.status.error_message();
+  }
+  const Record found = record(one);
+  EXPECT_EQ(found.log.size(), 1U) << "the first turn has a state";
+  EXPECT_GT(found.state_at, 0);
+  expect_same(one, two);
+  EXPECT_EQ(replayed(two), found.position - found.state_at);
 }
 
 TEST_F(SessionLogs, ACancelledCallIsSavedByAState) {
