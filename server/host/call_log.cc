@@ -83,11 +83,10 @@ Result<LoggedCall> parse_call(std::string_view text, std::string_view numerics) 
                       {"numerics", "before", "after", "sampled", "begin", "seed", "sampling",
                        "penalties", "prompt"});
   const Json* const found = fields.require("numerics", "a text");
-  if (found != nullptr && found->is_string() && *found != std::string(numerics)) {
-    return Status(Code::kFailedPrecondition, "it is of numerics id " +
-                                                 quote(found->get<std::string>()) +
-                                                 ", and this server computes " + quote(numerics) +
-                                                 ": the values would have other bits");
+  if (found != nullptr && *found != std::string(numerics)) {
+    return Status(Code::kFailedPrecondition,
+                  "it is of numerics id " + describe(*found) + ", and this server computes " +
+                      quote(numerics) + ": the values would have other bits");
   }
   LoggedCall call;
   call.before = fields.integer("before", 0, kMostNumber);

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "base/within_memory.h"
+#include "engine/refusals.h"
 #include "server/host/kept_sessions.h"
 
 namespace runnel {
@@ -45,10 +46,7 @@ void Replay::take() {
   std::optional<Status> end;
   const Status taken = within_memory([&] {
     // The call that waits for the session will be refused.
-    if (kept_.context().draining) {
-      Status status(Code::kUnavailable, "the server is shutting down; continue on another server");
-      return status.with_reason("draining");
-    }
+    if (kept_.context().draining) return draining_status();
     for (StreamGroup group; stream->take(group);) {
       if (!group.finished.empty()) position_ = group.finished.back().position;
       if (group.end) end = group.end;

@@ -33,7 +33,8 @@ class Replay : public std::enable_shared_from_this<Replay> {
 
   // Once; the engine has the session where the log begins, and no other call uses it. `done` is
   // told once, by KeptSessions::replays(). INTERNAL if a call ends elsewhere than in the log;
-  // FAILED_PRECONDITION if this server does not take such a call; errors of a generation.
+  // FAILED_PRECONDITION if this server does not take such a call; UNAVAILABLE if it drains; errors
+  // of a generation.
   void start(Done done);
 
  private:

@@ -31,6 +31,7 @@ constexpr auto kMs = std::chrono::milliseconds(1);
 ServedModel model_of(const Spec& spec) {
   ModelLimits limits = kTestLimits;
   limits.recent = 16;
+  limits.steps = 3;  // of calls that do not stop, as replays are
   return served_bundle(spec, 1, {}, limits);
 }
 

@@ -143,6 +143,8 @@ TEST(CallLog, WithNumbersThatCannotBeIsRefused) {
   EXPECT_EQ(code("\"penalties\":[", "\"penalties\":[],\"x\":["), Code::kDataLoss);
   EXPECT_EQ(code("\"sampled\":5", "\"sampled\":-1"), Code::kDataLoss);
   EXPECT_EQ(code("\"sampled\":5", "\"sampled\":5e9"), Code::kDataLoss);
+  EXPECT_EQ(code("\"numerics\":\"cpu\"", "\"numerics\":3"), Code::kFailedPrecondition);
+  EXPECT_EQ(code("\"numerics\":\"cpu\",", ""), Code::kDataLoss);
   EXPECT_EQ(code("\"begin\":true", "\"begin\":1"), Code::kDataLoss);
 }
 
