@@ -442,7 +442,11 @@ void GenerateCall::note(const GenerateEvent& event) {
   const auto* values = std::get_if<SampledValues>(&event);
   if (values == nullptr) return;
   int64_t sampled = 0;
-  for (const ValueRun& run : values->runs) sampled += std::ssize(run.values);
+  for (const ValueRun& run : values->runs) {
+    sampled += std::ssize(run.values);
+    if (!logged_) continue;
+    for (const int32_t value : run.values) logged_->sampled = hash_with(logged_->sampled, value);
+  }
   note_values(sampled);
 }
 

@@ -80,22 +80,26 @@ Result<LoggedCall> parse_call(std::string_view text, std::string_view numerics) 
   if (!json.ok()) return damaged(json.status().message());
   Faults faults(source);
   const Fields fields(faults, &*json, "",
-                      {"numerics", "before", "after", "sampled", "begin", "seed", "sampling",
-                       "penalties", "prompt"});
+                      {"numerics", "before", "after", "count", "sampled", "begin", "seed",
+                       "sampling", "penalties", "prompt"});
   const Json* const found = fields.require("numerics", "a text");
   if (found != nullptr && *found != std::string(numerics)) {
-    return Status(Code::kFailedPrecondition,
-                  "it is of numerics id " + describe(*found) + ", and this server computes " +
-                      quote(numerics) + ": the values would have other bits");
+    return Status(Code::kFailedPrecondition, "it is of numerics id " + describe(*found) +
+                                                 ", and this server computes " + quote(numerics) +
+                                                 ": the values would have other bits");
   }
   LoggedCall call;
   call.before = fields.integer("before", 0, kMostNumber);
   call.after = fields.integer("after", 0, kMostNumber);
   GenerateRequest& request = call.request;
-  request.max_values = fields.integer("sampled", 0, kMostLogValues);
+  const auto bits = [&](const char* key) {
+    return static_cast<uint64_t>(
+        fields.integer(key, std::numeric_limits<int64_t>::min(), kMostNumber));
+  };
+  call.sampled = bits("sampled");
+  request.max_values = fields.integer("count", 0, kMostLogValues);
   request.begin = fields.boolean("begin", false);
-  request.seed = static_cast<uint64_t>(
-      fields.integer("seed", std::numeric_limits<int64_t>::min(), kMostNumber));
+  request.seed = bits("seed");
   const auto sampling =
       read_numbers(fields, faults, "sampling", kSamplingNumbers, kSamplingNumbers);
   request.sampling = {.temperature = number_of(sampling[0]),
@@ -155,7 +159,8 @@ std::string log_text(const LoggedCall& call, std::string_view numerics) {
   OrderedJson json = {{"numerics", numerics},
                       {"before", call.before},
                       {"after", call.after},
-                      {"sampled", request.max_values.value_or(0)},
+                      {"count", request.max_values.value_or(0)},
+                      {"sampled", static_cast<int64_t>(call.sampled)},
                       {"begin", request.begin},
                       {"seed", static_cast<int64_t>(request.seed.value_or(0))},
                       {"sampling", numbers_of(request.sampling)}};
@@ -168,7 +173,7 @@ Result<std::vector<LoggedCall>> read_log(const Record& record, std::string_view 
   std::vector<LoggedCall> calls;
   int64_t position = record.state_at;
   for (size_t i = 0; i < record.log.size(); ++i) {
-    const std::string entry = "entry " + std::to_string(i + 1) + " of its log: ";
+    const std::string entry = "entry " + std::to_string(i + 1) + ": ";
     auto call = parse_call(record.log[i], numerics);
     if (!call.ok()) return Status(call.status().code(), entry + call.status().message());
     if (call->before != position || call->after < position) {
@@ -178,11 +183,11 @@ Result<std::vector<LoggedCall>> read_log(const Record& record, std::string_view 
     calls.push_back(std::move(*call));
   }
   if (position != record.position) {
-    return damaged("its log ends at position " + std::to_string(position) + ", not at " +
+    return damaged("it ends at position " + std::to_string(position) + ", not at " +
                    std::to_string(record.position));
   }
   if (position - record.state_at > kMostLogValues) {
-    return damaged("its log leads over more than " + std::to_string(kMostLogValues) + " values");
+    return damaged("it leads over more than " + std::to_string(kMostLogValues) + " values");
   }
   return calls;
 }

@@ -30,6 +30,7 @@ void Replay::run_next() {
     request.session = session_.id;
     Engine& engine = *model_->engine;
     position_ = -1;
+    sampled_ = kNoValues;
     stream_ = std::make_shared<TokenStream>(
         request.delivery, engine.stream_room(1), 0,
         [self = shared_from_this()] { self->kept_.replays().post<&Replay::take>(self); });
@@ -48,6 +49,7 @@ void Replay::take() {
     // The call that waits for the session will be refused.
     if (kept_.context().draining) return draining_status();
     for (StreamGroup group; stream->take(group);) {
+      for (const StreamValue& value : group.values) sampled_ = hash_with(sampled_, value.value);
       if (!group.finished.empty()) position_ = group.finished.back().position;
       if (group.end) end = group.end;
     }
@@ -67,6 +69,11 @@ void Replay::take_end(Status status) {
   if (status.ok() && position_ != call.after) {
     status = {Code::kInternal, "it ended at position " + std::to_string(position_) + ", not at " +
                                    std::to_string(call.after) + "; please report this"};
+  }
+  if (status.ok() && sampled_ != call.sampled) {
+    status = {Code::kFailedPrecondition,
+              "it samples other values on this server; start it with the limits.recent_values that "
+              "the call had, and report this if they are the same"};
   }
   if (!status.ok()) return finish(refusal_of(status));
   kept_.context().metrics.replayed_values.add(call.after - call.before);

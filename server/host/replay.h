@@ -33,8 +33,8 @@ class Replay : public std::enable_shared_from_this<Replay> {
 
   // Once; the engine has the session where the log begins, and no other call uses it. `done` is
   // told once, by KeptSessions::replays(). INTERNAL if a call ends elsewhere than in the log;
-  // FAILED_PRECONDITION if this server does not take such a call; UNAVAILABLE if it drains; errors
-  // of a generation.
+  // FAILED_PRECONDITION if this server does not take such a call, or samples other values;
+  // UNAVAILABLE if it drains; errors of a generation.
   void start(Done done);
 
  private:
@@ -54,6 +54,7 @@ class Replay : public std::enable_shared_from_this<Replay> {
   Done done_;
   std::shared_ptr<TokenStream> stream_;  // of the call that runs, which keeps this object
   int64_t position_ = -1;                // where it has ended
+  uint64_t sampled_ = kNoValues;         // as LoggedCall::sampled
 };
 
 }  // namespace runnel

@@ -366,8 +366,16 @@ TEST_F(SessionLogs, AnEntryThatDoesNotHoldIsRefusedAndKept) {
             grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(refused(some_call({1}, 2, 300), numerics, "over more than 256 values"),
             grpc::StatusCode::DATA_LOSS);
+  EXPECT_EQ(refused(some_call({1}, 2, 3), numerics, "samples other values on this server"),
+            grpc::StatusCode::FAILED_PRECONDITION);
   one->expect_free(8);
-  put_call(*one, some_call({1}, 2, 3), numerics);
+  LoggedCall same = some_call({1}, 2, 3);
+  ASSERT_TRUE(one->create("b").ok());
+  v1::GenerateRequest request = generate_request({1}, 2, 3);
+  request.mutable_origin()->set_session("b");
+  const Generated made = one->generate(request);
+  for (const int32_t value : made.values.at(0)) same.sampled = hash_with(same.sampled, value);
+  put_call(*one, same, numerics);
   EXPECT_TRUE(one->generate(call({1}, 2)).status.ok());
   EXPECT_EQ(record(*one).position, 6);
 }

@@ -43,7 +43,9 @@ std::optional<LoggedCall> logged(const GenerateRequest& request, const Started& 
 }
 
 LoggedCall some_call() {
-  return *logged(some_request(), started_at(9), {.sampled_values = 5, .position = 17});
+  auto call = logged(some_request(), started_at(9), {.sampled_values = 5, .position = 17});
+  call->sampled = hash_with(kNoValues, 3);
+  return *call;
 }
 
 Record record_with(const std::vector<std::string>& log, int64_t from = 9, int64_t to = 17) {
@@ -71,6 +73,7 @@ TEST(CallLog, IsReadAsItWasWritten) {
   EXPECT_EQ(call.request.sampling, expected.sampling);
   EXPECT_EQ(*call.request.penalties, *expected.penalties);
   EXPECT_EQ(call.request.max_values, 5);
+  EXPECT_EQ(call.sampled, hash_with(kNoValues, 3));
   EXPECT_TRUE(call.request.ignore_eos) << "it ends by its number of values alone";
   EXPECT_FALSE(call.request.may_stop() || call.request.max_time);
   EXPECT_TRUE(read_log(record_with({}, 9, 9), "cpu")->empty());
@@ -91,8 +94,7 @@ TEST(CallLog, ThatIsTornOrDoesNotLeadToThePositionIsRefused) {
     return status.message();
   };
   for (size_t size = 0; size < entry.size(); ++size) refused(record_with({entry.substr(0, size)}));
-  EXPECT_THAT(refused(record_with({entry, entry})),
-              HasSubstr("entry 2 of its log: it does not begin at"));
+  EXPECT_THAT(refused(record_with({entry, entry})), HasSubstr("entry 2: it does not begin at"));
   EXPECT_THAT(refused(record_with({entry}, 8)), HasSubstr("begin at position 8"));
   EXPECT_THAT(refused(record_with({entry}, 9, 18)), HasSubstr("ends at position 17, not at 18"));
 }
@@ -141,8 +143,9 @@ TEST(CallLog, WithNumbersThatCannotBeIsRefused) {
     EXPECT_EQ(code("\"sampling\":[", sampling), Code::kDataLoss) << sampling;
   }
   EXPECT_EQ(code("\"penalties\":[", "\"penalties\":[],\"x\":["), Code::kDataLoss);
-  EXPECT_EQ(code("\"sampled\":5", "\"sampled\":-1"), Code::kDataLoss);
-  EXPECT_EQ(code("\"sampled\":5", "\"sampled\":5e9"), Code::kDataLoss);
+  EXPECT_EQ(code("\"count\":5", "\"count\":-1"), Code::kDataLoss);
+  EXPECT_EQ(code("\"count\":5", "\"count\":5e9"), Code::kDataLoss);
+  EXPECT_EQ(code("\"sampled\":", "\"sampled\":\"\",\"x\":"), Code::kDataLoss);
   EXPECT_EQ(code("\"numerics\":\"cpu\"", "\"numerics\":3"), Code::kFailedPrecondition);
   EXPECT_EQ(code("\"numerics\":\"cpu\",", ""), Code::kDataLoss);
   EXPECT_EQ(code("\"begin\":true", "\"begin\":1"), Code::kDataLoss);
