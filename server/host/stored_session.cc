@@ -337,6 +337,12 @@ void StoredSession::give_up(const Status& status) {
 }
 
 void StoredSession::finish_opening(const Status& status) {
+  if (status.ok()) {
+    // The call may run for hours, and needs no more of the log than its size. After a failure a
+    // late job may still read it.
+    for (const std::string& entry : record_.log) log_bytes_ += std::ssize(entry);
+    log_calls_ = std::exchange(record_.log, {}).size();
+  }
   {
     std::lock_guard lock(mutex_);
     stage_ = status.ok() ? Stage::kOpen : Stage::kEnded;
@@ -390,9 +396,8 @@ std::optional<LogEntry> StoredSession::entry_of(const std::optional<LoggedCall>&
   if (!call || epoch_ == 0 || is_replay_ || call->before != record_.position) return {};
   if (kept_.log_bytes() == 0 || engine.batch_changes_bits()) return {};
   LogEntry entry = {call->after, log_text(*call, engine.numerics())};
-  int64_t bytes = std::ssize(entry.text);
-  for (const std::string& earlier : record_.log) bytes += std::ssize(earlier);
-  const bool fits = bytes <= kept_.log_bytes() && record_.log.size() < kMostLogEntries &&
+  const bool fits = log_bytes_ + std::ssize(entry.text) <= kept_.log_bytes() &&
+                    log_calls_ < kMostLogEntries &&
                     call->after - record_.state_at <= kMostLogValues;
   if (fits) return entry;
   reason_ = SnapshotReason::kFull;

@@ -2,6 +2,7 @@
 // engine's copy of the session current before the call, and saves it after the call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -137,7 +138,9 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
 
   // Each step has them in turn.
   Done opened_, saved_;
-  Record record_;      // before the call
+  Record record_;          // before the call; without its log once the session is open
+  int64_t log_bytes_ = 0;  // of that log
+  size_t log_calls_ = 0;
   int64_t epoch_ = 0;  // of the call; 0: the session has no record yet, or the call only reads.
                        // renew() reads it with mutex_ held
   uint64_t seed_ = 0;
