@@ -24,7 +24,7 @@ bool fits(const std::vector<int32_t>& values) { return std::ssize(values) <= kMo
 
 // An entry has the bits of an fp32 number as an integer, so that no conversion can change them.
 int32_t bits_of(float number) { return std::bit_cast<int32_t>(number); }
-float number_of(int32_t bits) { return std::bit_cast<float>(bits); }
+float float_of(int32_t bits) { return std::bit_cast<float>(bits); }
 
 std::vector<int32_t> numbers_of(const Sampling& sampling) {
   return {bits_of(sampling.temperature), sampling.top_k, bits_of(sampling.top_p),
@@ -41,9 +41,9 @@ std::vector<int32_t> numbers_of(const Penalties& penalties) {
 }
 
 Penalties penalties_of(const std::vector<int32_t>& numbers) {
-  Penalties penalties = {number_of(numbers[0]), number_of(numbers[1]), number_of(numbers[2])};
+  Penalties penalties = {float_of(numbers[0]), float_of(numbers[1]), float_of(numbers[2])};
   for (size_t i = kPenaltyNumbers; i + 1 < numbers.size(); i += 2) {
-    penalties.logit_bias.push_back({numbers[i], number_of(numbers[i + 1])});
+    penalties.logit_bias.push_back({numbers[i], float_of(numbers[i + 1])});
   }
   return penalties;
 }
@@ -102,10 +102,10 @@ Result<LoggedCall> parse_call(std::string_view text, std::string_view numerics) 
   request.seed = bits("seed");
   const auto sampling =
       read_numbers(fields, faults, "sampling", kSamplingNumbers, kSamplingNumbers);
-  request.sampling = {.temperature = number_of(sampling[0]),
+  request.sampling = {.temperature = float_of(sampling[0]),
                       .top_k = sampling[1],
-                      .top_p = number_of(sampling[2]),
-                      .min_p = number_of(sampling[3]),
+                      .top_p = float_of(sampling[2]),
+                      .min_p = float_of(sampling[3]),
                       .greedy = sampling[4] != 0};
   if (fields.find("penalties") != nullptr) {
     const auto penalties = read_numbers(fields, faults, "penalties", kPenaltyNumbers,
