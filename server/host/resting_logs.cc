@@ -1,6 +1,7 @@
 #include "server/host/resting_logs.h"
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
@@ -33,18 +34,14 @@ RestingLogs::~RestingLogs() {
 void RestingLogs::add(LoggedSession session) {
   static_cast<void>(within_memory([&] {
     std::lock_guard lock(mutex_);
-    const TimePoint now = kept_.context().clock.now();
-    if (entries_.size() < kMostEntries) {
-      entries_.push_back({std::move(session), hurries_ ? now : now + kRest});
-    }
-    if (hurries_) changed_.notify_all();
+    const TimePoint due = kept_.context().clock.now() + kRest;
+    if (entries_.size() < kMostEntries) entries_.push_back({std::move(session), due});
     return Status();
   }));
 }
 
 void RestingLogs::hurry() {
   std::lock_guard lock(mutex_);
-  hurries_ = true;
   for (Entry& entry : entries_) entry.due = kept_.context().clock.now();
   changed_.notify_all();
 }
@@ -70,24 +67,19 @@ void RestingLogs::run() {
   for (;;) {
     changed_.wait(lock, [&] { return is_over_ || is_any_due(); });
     if (is_over_) return;
-    Entry entry = std::move(entries_.front());
-    entries_.pop_front();
+    std::list<Entry> taken;
+    taken.splice(taken.begin(), entries_, entries_.begin());
     writes_ = true;
     lock.unlock();
     bool is_done = false;
     static_cast<void>(within_memory([&] {
-      is_done = write(entry.session);
+      is_done = write(taken.front().session);
       return Status();
     }));
     lock.lock();
     writes_ = false;
-    entry.due = kept_.context().clock.now() + kRest;
-    if (!is_done) {
-      static_cast<void>(within_memory([&] {
-        entries_.push_back(std::move(entry));
-        return Status();
-      }));
-    }
+    taken.front().due = kept_.context().clock.now() + kRest;
+    if (!is_done) entries_.splice(entries_.end(), taken);
     changed_.notify_all();
   }
 }

@@ -5,7 +5,7 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,7 +42,7 @@ class RestingLogs {
   void add(LoggedSession session);
   // To be called about once a second: writes states that are due.
   void tend() { changed_.notify_all(); }
-  // From here on every state is due at once.
+  // Every state is due now, without a second of rest.
   void hurry();
   // Waits until all states have been written, for at most `at_most`. True when they have.
   bool wait_until_none(Duration at_most);
@@ -65,8 +65,7 @@ class RestingLogs {
   std::mutex mutex_;
   std::condition_variable changed_;
   // With mutex_ held.
-  std::deque<Entry> entries_;
-  bool hurries_ = false;
+  std::list<Entry> entries_;
   bool is_over_ = false;
   bool writes_ = false;
   std::thread thread_;

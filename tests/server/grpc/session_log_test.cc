@@ -291,6 +291,38 @@ TEST_F(SessionLogs, AStateThatCannotBeWrittenAtRestLeavesTheLog) {
   EXPECT_EQ(replayed(*two), 12);
 }
 
+TEST_F(SessionLogs, AStateAtRestIsWrittenAfterACallThatChangedNothing) {
+  std::latch began(1);
+  std::latch goes_on(1);
+  std::atomic<int> begun{0};
+  before_ = [&](const std::string& operation) {
+    if (operation != "begin" || ++begun != 2) return Status();
+    began.count_down();
+    goes_on.wait();
+    return Status();
+  };
+  const auto one = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(call({1}, 5)).status.ok());
+  std::thread caller([&] {
+    auto elsewhere = call({1}, 5);
+    elsewhere.set_expected_position(99);
+    EXPECT_FALSE(one->generate(elsewhere).status.ok());
+  });
+  began.wait();
+  clock_.advance(1000 * kMs);
+  one->server.tend();  // the session is in use
+  goes_on.count_down();
+  caller.join();
+  EXPECT_TRUE(eventually([&] {
+    clock_.advance(1000 * kMs);
+    one->server.tend();
+    return record(*one).log.empty();
+  }));
+  EXPECT_EQ(record(*one).state_at, 6);
+  EXPECT_EQ(snapshots(*one, SnapshotReason::kCall), 0);
+}
+
 TEST_F(SessionLogs, ADrainLeavesNoLog) {
   const auto two = server();
   std::vector<std::string> ids = {"b", "c", "d", "e", "f"};
