@@ -31,7 +31,9 @@ const char* name_of(const std::array<Choice<T>, N>& choices, T value) {
 // look.
 class Faults {
  public:
+  // `file` lives as long as this.
   explicit Faults(const std::string& file) : file_(file) {}
+  explicit Faults(std::string&&) = delete;
 
   void add(const std::string& key, const std::string& what);
   void add(const std::string& key, const std::string& expected, const std::string& found) {

@@ -163,6 +163,10 @@ void add_storage_fields(std::vector<Field>& fields) {
       "storage.timeout_ms", "--storage-timeout-ms",
       [](ServerConfig& config, size_t) { return &config.storage_timeout_ms; }, 100, 60000,
       "milliseconds that a call waits for the store"));
+  fields.push_back(integer_field(
+      "storage.log_bytes", "--storage-log-bytes",
+      [](ServerConfig& config, size_t) { return &config.storage_log_bytes; }, 1 << 20,
+      "bytes of a session's log of calls, which saves writing a state after each; 0: no log"));
 }
 
 Field precision_field() {

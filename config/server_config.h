@@ -43,6 +43,7 @@ struct ServerConfig {
   int64_t storage_ttl_ms = 604800000;  // after which an unused session is removed from the store
   int64_t storage_lease_ms = 5000;     // of a call, after which another server may go ahead
   int64_t storage_timeout_ms = 1000;   // that a call waits for the store
+  int64_t storage_log_bytes = 65536;   // of the log of a session; 0: a state after each call
   std::string rewind;                  // "W,N", as parse_rewind() reads it; empty: none
   std::string backend;                 // "auto", "cpu", "cuda"
   std::string isa;                     // "auto", "portable", "avx2", "avx512", "avx512bf16", "amx"

@@ -105,7 +105,7 @@ Status Admission::try_admit(Generation& generation) {
     }
     (*first)->last_call = generation.record;
   }
-  start_stream(generation, **first, position);
+  start_stream(generation, **first, position, place);
   if (generation.record) start_record(generation, position, place);
   return {};
 }
@@ -252,7 +252,8 @@ void Admission::start_record(Generation& generation, int64_t position, TurnPlace
 }
 
 // Sets how many values each sample may have, and sends Started.
-void Admission::start_stream(Generation& generation, const Session& first, int64_t position) {
+void Admission::start_stream(Generation& generation, const Session& first, int64_t position,
+                             TurnPlace place) {
   const GenerateRequest& request = generation.request;
   const int64_t end = spec_.max_length();
   const int64_t given = position + static_cast<int64_t>(request.prompt.size());
@@ -266,7 +267,8 @@ void Admission::start_stream(Generation& generation, const Session& first, int64
                             .seed = generation.seed,
                             .position = position,
                             .numerics = numerics_,
-                            .queued = note_queued(request.came)});
+                            .queued = note_queued(request.came),
+                            .place = place});
 }
 
 // Counts how long a call that came at `came` has waited until now.
@@ -318,7 +320,7 @@ void Admission::resume(Generation& generation, Session& session) {
   CallRecord& record = *generation.record;
   generation.samples.resize(1);
   Sample& sample = generation.samples[0];
-  start_stream(generation, session, record.position);
+  start_stream(generation, session, record.position, record.place);
   if (record.finished) {
     sample.finished = true;
     generation.apply(GenerationEvent::kResend);

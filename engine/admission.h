@@ -58,7 +58,8 @@ class Admission {
   bool begins_prompt(const GenerateRequest& request, int64_t position) const;
   void complete_prompt(GenerateRequest& request, int64_t position) const;
   void start_record(Generation& generation, int64_t position, TurnPlace place);
-  void start_stream(Generation& generation, const Session& first, int64_t position);
+  void start_stream(Generation& generation, const Session& first, int64_t position,
+                    TurnPlace place);
   Duration note_queued(TimePoint came);
 
   bool find_retried(Generation& generation);

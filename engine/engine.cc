@@ -88,6 +88,7 @@ void Engine::run() {
 const Spec& Engine::spec() const { return model_->spec(); }
 const std::string& Engine::numerics() const { return model_->layout().numerics; }
 DeviceKind Engine::device() const { return model_->device(); }
+bool Engine::batch_changes_bits() const { return model_->batch_changes_bits(); }
 const StateLayout& Engine::layout() const { return model_->layout(); }
 int64_t Engine::state_bytes() const { return model_->layout().state_bytes; }
 int64_t Engine::position_bytes() const { return model_->layout().page_bytes / kPagePositions; }
@@ -278,6 +279,13 @@ void Engine::export_session(SessionKey key, std::shared_ptr<StateImage> image, c
       }};
   const bool put =
       admitted ? scheduler_->put_admitted(std::move(command)) : scheduler_->put(std::move(command));
+  if (!put) done(mailbox_full());
+}
+
+void Engine::copy_at_rest(SessionKey key, std::shared_ptr<StateImage> image, const MoveDone& done) {
+  const bool put =
+      scheduler_->put({[key = std::move(key), image = std::move(image),
+                        done](Scheduler& scheduler) { scheduler.copy_at_rest(key, image, done); }});
   if (!put) done(mailbox_full());
 }
 

@@ -41,6 +41,9 @@ class Engine {
   const Spec& spec() const;
   const std::string& numerics() const;
   DeviceKind device() const;
+  // Whether the bits of a sequence depend on the calls that run at the same time, so that nobody
+  // can compute them again.
+  bool batch_changes_bits() const;
   int64_t state_bytes() const;  // per session
   // Of them, for each position of a sequence; 0: a state does not grow.
   int64_t position_bytes() const;
@@ -109,6 +112,9 @@ class Engine {
   // std::bad_alloc.
   void export_session(SessionKey key, std::shared_ptr<StateImage> image, const MoveDone& done,
                       bool admitted = false);
+  // The same in the background: the session stays at rest, and a call that begins on it ends the
+  // copy with CANCELLED. `image` has the bytes of a state already.
+  void copy_at_rest(SessionKey key, std::shared_ptr<StateImage> image, const MoveDone& done);
   // A new session with a state that check_state() has let in; an empty id lets the engine choose.
   // `image` does not change until `done`.
   void import_session(const Caller& caller, std::string id, std::shared_ptr<StateImage> image,

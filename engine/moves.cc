@@ -49,6 +49,20 @@ void Moves::export_session(const SessionKey& key, std::shared_ptr<StateImage> im
   start(std::move(move), std::move(done));
 }
 
+void Moves::copy_at_rest(const SessionKey& key, std::shared_ptr<StateImage> image, MoveDone done) {
+  const Result<Session*> source = sessions_.resolve(key, fields::kId);
+  if (!source.ok()) return done(source.status());
+  const Session& session = **source;
+  StateMove move;
+  move.from_slot = session.slot;
+  move.rested = {key, session.used};
+  move.bytes = model_.layout().live_bytes(session.consumed());
+  move.image = std::move(image);
+  move.image->position = session.position;
+  move.image->pending = session.pending;
+  start(std::move(move), std::move(done));
+}
+
 void Moves::import_session(const std::string& id, std::shared_ptr<StateImage> image,
                            const Caller& caller, MoveDone done) {
   StateMove move;
@@ -162,6 +176,12 @@ bool Moves::move_states() {
   const bool some = !moves_.empty();
   int64_t left = kBytesPerTurn;
   while (left > 0 && !moves_.empty()) {
+    if (!may_go_on(moves_.front())) {
+      const MoveDone done = std::move(moves_.front().done);
+      moves_.pop_front();
+      done(Status(Code::kCancelled, "the session is in use"));
+      continue;
+    }
     left -= move_piece(moves_.front(), left);
     if (moves_.front().moved == moves_.front().bytes) {
       StateMove move = std::move(moves_.front());
@@ -172,6 +192,15 @@ bool Moves::move_states() {
     }
   }
   return some;
+}
+
+// Whether the session of a copy is as it was when the copy began. A value may become known without
+// an event of the session, so its position tells as well.
+bool Moves::may_go_on(const StateMove& move) {
+  if (!move.rested) return true;
+  const Session* const session = sessions_.find(move.rested->key);
+  return session != nullptr && session->resting() && session->used == move.rested->used &&
+         session->position == move.image->position;
 }
 
 // Moves a piece that costs at most `most` bytes of copies, or one byte to each target; returns its

@@ -29,6 +29,8 @@ class Moves {
                     const Caller& caller, MoveDone done);
   // `image` has the bytes of one state.
   void export_session(const SessionKey& key, std::shared_ptr<StateImage> image, MoveDone done);
+  // The same of a session that stays at rest. CANCELLED if a call begins on it, or it ends.
+  void copy_at_rest(const SessionKey& key, std::shared_ptr<StateImage> image, MoveDone done);
   void import_session(const std::string& id, std::shared_ptr<StateImage> image,
                       const Caller& caller, MoveDone done);
   void add_state(const std::string& name, std::shared_ptr<StateImage> image, MoveDone done);
@@ -44,6 +46,7 @@ class Moves {
                       const Caller& caller, StateMove& move);
   void start_import(std::shared_ptr<StateImage> image, StateMove move, MoveDone done);
   void start(StateMove move, MoveDone done);
+  bool may_go_on(const StateMove& move);
   int64_t move_piece(StateMove& move, int64_t most);
   void finish(StateMove& move);
   Status check_rewind(const Session& session, int64_t position) const;

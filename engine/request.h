@@ -123,7 +123,8 @@ struct Started {
   uint64_t seed = 0;
   int64_t position = 0;  // the position of the call's first value, given or sampled
   std::string numerics;
-  Duration queued{0};  // the time before the call was admitted
+  Duration queued{0};                   // the time before the call was admitted
+  TurnPlace place = TurnPlace::kStart;  // by which a turn became the prompt (take_turn())
 };
 
 enum class FinishReason { kLength, kStop, kEnd, kTime, kEos };

@@ -176,6 +176,12 @@ void Scheduler::export_session(const SessionKey& key, std::shared_ptr<StateImage
   moves_.export_session(key, std::move(image), std::move(done));
 }
 
+void Scheduler::copy_at_rest(const SessionKey& key, std::shared_ptr<StateImage> image,
+                             MoveDone done) {
+  if (Status s = failure(); !s.ok()) return done(s);
+  moves_.copy_at_rest(key, std::move(image), std::move(done));
+}
+
 void Scheduler::import_session(const std::string& id, std::shared_ptr<StateImage> image,
                                const Caller& caller, MoveDone done) {
   if (Status s = refusal(); !s.ok()) return done(s);

@@ -97,6 +97,7 @@ class Scheduler {
   void fork_session(const SessionKey& parent, const std::vector<std::string>& children,
                     const Caller& caller, MoveDone done);
   void export_session(const SessionKey& key, std::shared_ptr<StateImage> image, MoveDone done);
+  void copy_at_rest(const SessionKey& key, std::shared_ptr<StateImage> image, MoveDone done);
   void import_session(const std::string& id, std::shared_ptr<StateImage> image,
                       const Caller& caller, MoveDone done);
   void add_state(const std::string& name, std::shared_ptr<StateImage> image, MoveDone done);

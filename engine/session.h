@@ -13,6 +13,7 @@
 // own, and its idle time begins again.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -45,6 +46,7 @@ struct Session {
   int64_t position = 0;        // of the next value: the number of known values
   int32_t pending = kNoValue;  // the last known value, while it is not consumed
   TimePoint idle_since{};      // when the last call on it ended, or the last call from it began
+  uint64_t used = 0;           // another number with every call and move that changes it
   bool spare = false;          // in SpareSessions
   std::optional<int64_t> saved_at;  // the position of a state that is outside of the engine, too
   std::shared_ptr<CallRecord> last_call;  // of the last call, where it had a request_id

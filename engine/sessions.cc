@@ -113,6 +113,7 @@ Session& Sessions::open(SessionKey key, const Caller& caller) {
   session.key = std::move(key);
   session.account = caller.account;
   session.counted = counted_for(caller);
+  session.used = ++uses_;
   session.slot = lease(caller);
   return *table_.insert(std::move(session));
 }
@@ -179,6 +180,7 @@ std::array<int64_t, kSlotStates> Sessions::slots_by_state() const {
 void Sessions::apply(Session& session, SessionEvent event) {
   hold(session);
   if (event == SessionEvent::kFeed || event == SessionEvent::kSample) session.saved_at.reset();
+  session.used = ++uses_;
   gauge(session.state).add(-1);
   session.apply(event);
   gauge(session.state).add(1);

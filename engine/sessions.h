@@ -143,6 +143,7 @@ class Sessions {
   std::atomic<int> stored_{0};             // the size of states_, which any thread may read
   std::vector<Session> anonymous_;         // by slot
   AccountSlots accounts_;
+  uint64_t uses_ = 0;  // Session::used of the last one
   SpareSessions spare_;
   std::array<Gauge, kSlotStates> by_state_;  // counts leased slots that are not lent
   TimePoint next_expiry_{};

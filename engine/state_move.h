@@ -1,6 +1,7 @@
 // A state on its way: out of a session (export), into one (import), from one to others (fork), or
-// from a snapshot back into its session (rewind). It goes piece by piece between steps; its
-// sessions are moving meanwhile, and no call runs on them.
+// from a snapshot back into its session (rewind). It goes piece by piece between steps. Its
+// sessions are moving until it is done, so no call runs on them. A copy of a session at rest is the
+// exception: the session stays at rest, and the first call on it ends the copy.
 #pragma once
 
 #include <functional>
@@ -16,10 +17,17 @@ namespace runnel {
 // Told once, on the scheduler's thread: the sessions that were made, or why there are none.
 using MoveDone = std::function<void(Result<std::vector<SessionInfo>>)>;
 
+// A session at rest, as it was when its copy began.
+struct Rested {
+  SessionKey key;
+  uint64_t used = 0;  // Session::used
+};
+
 struct StateMove {
-  Session* from = nullptr;            // null: import, rewind
-  std::optional<SlotId> from_slot;    // of `from`, or of the snapshot; none: import
-  std::vector<Session*> to;           // empty: export
+  Session* from = nullptr;            // null: import, rewind, copy of a session at rest
+  std::optional<SlotId> from_slot;    // of `from`, `rested` or the snapshot; none: import
+  std::optional<Rested> rested;       // none: not a copy of a session at rest
+  std::vector<Session*> to;           // empty: export, copy
   std::shared_ptr<StateImage> image;  // null: fork, rewind
   int64_t bytes = 0;                  // of the state that are moved, the first ones
   int64_t moved = 0;                  // of them, so far

@@ -104,52 +104,78 @@ Result<Begun> DirectoryStore::begin(const std::string& key, const Claim& claim) 
 
 Result<std::optional<Record>> DirectoryStore::look(const std::string& key) { return read(key); }
 
-Result<bool> DirectoryStore::renew(const std::string& key, const Holder& holder) {
+// Applies `change` to the record, which is written if it says true.
+Result<bool> DirectoryStore::change_record(const std::string& key, const RecordChange& change) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
+  return change_locked(key, change);
+}
+
+// The same with the lock held.
+Result<bool> DirectoryStore::change_locked(const std::string& key, const RecordChange& change) {
   auto record = read(key);
   if (!record.ok()) return record.status();
-  if (!*record || !renew_record(**record, holder, clock_.unix_ms(), times_.lease_ms)) return false;
+  if (!*record || !change(**record)) return false;
   if (Status s = write(key, **record); !s.ok()) return s;
   return true;
 }
 
-// The state is written first, under a name that no record has yet. A call that was fenced off
+// The same with a new state. The state is written first, under a name that no record has yet. It is
+// not written in vain, nor over the state of a call that has ended. A call that was fenced off
 // leaves the record as it is.
-Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
-                                 const Snapshot* snapshot) {
-  std::string tail;
-  if (snapshot != nullptr) {
-    auto seen = read(key);
-    if (!seen.ok()) return seen.status();
-    // The state of a call that has ended is not written over, nor one in vain.
-    if (!*seen || !end_record(**seen, holder, 0, true)) return false;
-    const auto written = write_state(key, *snapshot);
-    if (!written.ok()) return written.status();
-    if (Status s = name_state(*written, key, holder.epoch); !s.ok()) return s;
-    tail = written->tail;
-  }
+Result<bool> DirectoryStore::change_state(const std::string& key, int64_t epoch,
+                                          const Snapshot& snapshot, bool durable,
+                                          const RecordChange& change) {
+  auto seen = read(key);
+  if (!seen.ok()) return seen.status();
+  if (!*seen || !change(**seen)) return false;
+  const auto written = write_state(key, snapshot, durable);
+  if (!written.ok()) return written.status();
+  if (Status s = name_state(*written, key, epoch, durable); !s.ok()) return s;
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  auto record = read(key);
-  if (!record.ok()) return record.status();
-  const bool ended = *record && end_record(**record, holder, clock_.unix_ms(), snapshot != nullptr);
-  if (!ended) {
-    if (snapshot != nullptr) remove_unused(key, holder.epoch);
-    return false;
+  int64_t old = 0;
+  const Result<bool> changed = change_locked(key, [&](Record& record) {
+    if (!change(record)) return false;
+    old = record.state;
+    put_state(record, epoch, snapshot.position, written->tail);
+    return true;
+  });
+  if (!changed.ok() || !*changed) {
+    remove_unused(key, epoch);
+  } else if (old != 0 && old != epoch) {
+    folder_.remove(state_name(key, old));
   }
-  const int64_t old = (*record)->state;
-  if (snapshot != nullptr) {
-    (*record)->position = snapshot->position;
-    (*record)->state = holder.epoch;
-    (*record)->tail = tail;
-  }
-  if (Status s = write(key, **record); !s.ok()) {
-    if (snapshot != nullptr) remove_unused(key, holder.epoch);
-    return s;
-  }
-  if (old != 0 && old != (*record)->state) folder_.remove(state_name(key, old));
-  return true;
+  return changed;
+}
+
+Result<bool> DirectoryStore::renew(const std::string& key, const Holder& holder) {
+  return change_record(key, [&](Record& record) {
+    return renew_record(record, holder, clock_.unix_ms(), times_.lease_ms);
+  });
+}
+
+Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
+                                 const Snapshot* snapshot) {
+  const auto end = [&](Record& record) {
+    return end_record(record, holder, clock_.unix_ms(), snapshot != nullptr);
+  };
+  if (snapshot == nullptr) return change_record(key, end);
+  return change_state(key, holder.epoch, *snapshot, sync_ == SyncMode::kEach, end);
+}
+
+Result<bool> DirectoryStore::log(const std::string& key, const Holder& holder,
+                                 const LogEntry& entry) {
+  return change_record(
+      key, [&](Record& record) { return log_record(record, holder, clock_.unix_ms(), entry); });
+}
+
+// With kInterval what was written before may be on the disk. It must not be given up for bytes that
+// are not.
+Result<bool> DirectoryStore::settle(const std::string& key, int64_t saved,
+                                    const Snapshot& snapshot) {
+  return change_state(key, saved, snapshot, sync_ != SyncMode::kNone,
+                      [&](const Record& record) { return may_settle(record, saved); });
 }
 
 // The state is written to a temporary file before the lock is taken, because that can take long and
@@ -161,7 +187,7 @@ Result<int64_t> DirectoryStore::create(const std::string& key, const std::string
     const auto seen = read(key);
     if (!seen.ok()) return seen.status();
     if (*seen) return 0;
-    auto state = write_state(key, *snapshot);
+    auto state = write_state(key, *snapshot, sync_ == SyncMode::kEach);
     if (!state.ok()) return state.status();
     written = std::move(*state);
   }
@@ -180,10 +206,10 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const std:
   if (*found) return 0;
   Record record = new_record(owner, clock_.unix_ms());
   if (snapshot != nullptr) {
-    if (Status s = name_state(written, key, record.epoch); !s.ok()) return s;
-    record.position = snapshot->position;
-    record.state = record.epoch;
-    record.tail = written.tail;
+    if (Status s = name_state(written, key, record.epoch, sync_ == SyncMode::kEach); !s.ok()) {
+      return s;
+    }
+    put_state(record, record.epoch, snapshot->position, written.tail);
   }
   if (Status s = write(key, record); !s.ok()) {
     remove_unused(key, record.epoch);
@@ -222,7 +248,8 @@ Result<bool> DirectoryStore::remove(const std::string& key) {
 // --- States ---
 
 Result<DirectoryStore::WrittenState> DirectoryStore::write_state(const std::string& key,
-                                                                 const Snapshot& snapshot) {
+                                                                 const Snapshot& snapshot,
+                                                                 bool durable) {
   std::string last;
   const auto next = [&] {
     std::string piece = snapshot.next();
@@ -232,14 +259,14 @@ Result<DirectoryStore::WrittenState> DirectoryStore::write_state(const std::stri
     return piece;
   };
   dirty_.store(true, std::memory_order_relaxed);
-  auto file = folder_.write_temporary(key, next, sync_ == SyncMode::kEach);
+  auto file = folder_.write_temporary(key, next, durable);
   if (!file.ok()) return file.status();
   return WrittenState{std::move(*file), tail_of(last)};
 }
 
 Status DirectoryStore::name_state(const WrittenState& written, const std::string& key,
-                                  int64_t epoch) {
-  return folder_.rename(written.file, state_name(key, epoch), sync_ == SyncMode::kEach);
+                                  int64_t epoch, bool durable) {
+  return folder_.rename(written.file, state_name(key, epoch), durable);
 }
 
 Status DirectoryStore::load(const std::string& key, const Record& record, const StateSink& sink) {

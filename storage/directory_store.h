@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +40,8 @@ class DirectoryStore final : public Store {
   Status load(const std::string& key, const Record& record, const StateSink& sink) override;
   Result<bool> renew(const std::string& key, const Holder& holder) override;
   Result<bool> end(const std::string& key, const Holder& holder, const Snapshot* snapshot) override;
+  Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) override;
+  Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) override;
   Result<int64_t> create(const std::string& key, const std::string& owner,
                          const Snapshot* snapshot) override;
   Result<bool> remove(const std::string& key) override;
@@ -52,13 +55,19 @@ class DirectoryStore final : public Store {
   Result<OpenFile> lock(const std::string& key) const;
   Result<std::optional<Record>> read(const std::string& key) const;
   Status write(const std::string& key, const Record& record);
-  // A state in a temporary file, and its tail.
+  using RecordChange = std::function<bool(Record&)>;
+  Result<bool> change_record(const std::string& key, const RecordChange& change);
+  Result<bool> change_locked(const std::string& key, const RecordChange& change);
+  Result<bool> change_state(const std::string& key, int64_t epoch, const Snapshot& snapshot,
+                            bool durable, const RecordChange& change);
+  // A state in a temporary file, and its tail. `durable`: its bytes are on the disk, then its name.
   struct WrittenState {
     std::string file;
     std::string tail;
   };
-  Result<WrittenState> write_state(const std::string& key, const Snapshot& snapshot);
-  Status name_state(const WrittenState& written, const std::string& key, int64_t epoch);
+  Result<WrittenState> write_state(const std::string& key, const Snapshot& snapshot, bool durable);
+  Status name_state(const WrittenState& written, const std::string& key, int64_t epoch,
+                    bool durable);
   Result<int64_t> create_record(const std::string& key, const std::string& owner,
                                 const Snapshot* snapshot, const WrittenState& written);
   void remove_unused(const std::string& key, int64_t epoch) const;

@@ -14,10 +14,8 @@ std::string whole(const Snapshot& snapshot) {
   return state;
 }
 
-void put(MemoryShelf::Entry& entry, const Snapshot& snapshot, std::string state) {
-  entry.record.position = snapshot.position;
-  entry.record.state = entry.record.epoch;
-  entry.record.tail = tail_of(state);
+void put(MemoryShelf::Entry& entry, int64_t position, std::string state) {
+  put_state(entry.record, entry.record.saved, position, tail_of(state));
   entry.state = std::move(state);
 }
 
@@ -74,7 +72,22 @@ Result<bool> MemoryStore::end(const std::string& key, const Holder& holder,
   MemoryShelf::Entry* const entry = find(key);
   if (entry == nullptr || !end_record(entry->record, holder, clock_.unix_ms(), snapshot != nullptr))
     return false;
-  if (snapshot != nullptr) put(*entry, *snapshot, std::move(state));
+  if (snapshot != nullptr) put(*entry, snapshot->position, std::move(state));
+  return true;
+}
+
+Result<bool> MemoryStore::log(const std::string& key, const Holder& holder, const LogEntry& entry) {
+  std::lock_guard lock(shelf_->mutex);
+  MemoryShelf::Entry* const found = find(key);
+  return found != nullptr && log_record(found->record, holder, clock_.unix_ms(), entry);
+}
+
+Result<bool> MemoryStore::settle(const std::string& key, int64_t saved, const Snapshot& snapshot) {
+  std::string state = whole(snapshot);
+  std::lock_guard lock(shelf_->mutex);
+  MemoryShelf::Entry* const entry = find(key);
+  if (entry == nullptr || !may_settle(entry->record, saved)) return false;
+  put(*entry, snapshot.position, std::move(state));
   return true;
 }
 
@@ -85,7 +98,7 @@ Result<int64_t> MemoryStore::create(const std::string& key, const std::string& o
   if (find(key) != nullptr) return 0;
   MemoryShelf::Entry& entry = shelf_->entries[key];
   entry.record = new_record(owner, clock_.unix_ms());
-  if (snapshot != nullptr) put(entry, *snapshot, std::move(state));
+  if (snapshot != nullptr) put(entry, snapshot->position, std::move(state));
   return entry.record.epoch;
 }
 

@@ -33,6 +33,8 @@ class MemoryStore final : public Store {
   Status load(const std::string& key, const Record& record, const StateSink& sink) override;
   Result<bool> renew(const std::string& key, const Holder& holder) override;
   Result<bool> end(const std::string& key, const Holder& holder, const Snapshot* snapshot) override;
+  Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) override;
+  Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) override;
   Result<int64_t> create(const std::string& key, const std::string& owner,
                          const Snapshot* snapshot) override;
   Result<bool> remove(const std::string& key) override;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "base/hex.h"
 #include "base/json_fields.h"
@@ -12,7 +13,8 @@ namespace {
 
 constexpr int64_t kVersion = 1;
 constexpr size_t kMostTextBytes = 512;
-constexpr JsonLimits kJsonLimits = {.bytes = kMostRecordBytes, .values = 16, .depth = 2};
+constexpr JsonLimits kJsonLimits = {
+    .bytes = kMostRecordBytes, .values = 20 + kMostLogEntries, .depth = 3};
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kEpochsPerMs = 4096;
 constexpr int64_t kMostEpoch = int64_t{1} << 60;  // leaves room to count up
@@ -30,6 +32,23 @@ std::string text_of(const Fields& fields, Faults& faults, const char* key) {
   return "";
 }
 
+std::vector<std::string> log_of(const Fields& fields, Faults& faults) {
+  const std::string expected = "an array of at most " + std::to_string(kMostLogEntries) +
+                               " texts, of at most " + std::to_string(kMostLogBytes) + " bytes";
+  const Json* const member = fields.require("log", expected);
+  if (member == nullptr) return {};
+  std::vector<std::string> log;
+  int64_t bytes = 0;
+  bool fits = member->is_array() && member->size() <= kMostLogEntries;
+  for (size_t i = 0; fits && i < member->size(); ++i) {
+    const std::string* const entry = (*member)[i].get_ptr<const std::string*>();
+    if (entry != nullptr) log.push_back(*entry);
+    fits = entry != nullptr && (bytes += std::ssize(*entry)) <= kMostLogBytes;
+  }
+  if (!fits) faults.add(fields.path("log"), expected, describe(*member));
+  return log;
+}
+
 // A call that has ended holds nothing: of two ends, the one that comes late changes nothing.
 bool holds(const Record& record, const Holder& holder) {
   return record.until != 0 && record.epoch == holder.epoch && record.owner == holder.owner;
@@ -44,12 +63,15 @@ std::string record_text(const Record& record, std::string_view key) {
   const auto text = [](const char* name, std::string_view value) {
     return ",\"" + std::string(name) + "\":" + json_string(value);
   };
+  std::string log;
+  for (const std::string& entry : record.log) log += (log.empty() ? "" : ",") + json_string(entry);
   return "{\"version\":" + std::to_string(kVersion) + text("key", key) +
          number("epoch", record.epoch) + text("owner", record.owner) +
          number("until", record.until) + text("begun", record.begun) + text("last", record.last) +
          number("seed", record.seed) + number("position", record.position) +
          number("state", record.state) + text("tail", record.tail) + number("used", record.used) +
-         "}\n";
+         number("state_at", record.state_at) + number("saved", record.saved) + ",\"log\":[" + log +
+         "]}\n";
 }
 
 Result<Record> parse_record(std::string_view text, std::string_view key) {
@@ -59,7 +81,7 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
   Faults faults(source);
   const Fields fields(faults, &*json, "",
                       {"version", "key", "epoch", "owner", "until", "begun", "last", "seed",
-                       "position", "state", "tail", "used"});
+                       "position", "state", "tail", "used", "state_at", "saved", "log"});
   fields.integer("version", kVersion, kVersion);
   const std::string found = text_of(fields, faults, "key");
   Record record;
@@ -73,11 +95,19 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
   record.state = fields.integer("state", 0, kMostEpoch);
   record.tail = text_of(fields, faults, "tail");
   record.used = fields.integer("used", 0, kMost);
+  record.state_at = fields.integer("state_at", 0, kMost);
+  record.saved = fields.integer("saved", 1, kMostEpoch);
+  record.log = log_of(fields, faults);
   if (!faults.ok()) return damaged(faults.status().message());
   if (found != key) return damaged("the record is of another session");
   const bool has_tail = record.tail.size() <= 2 * kTailBytes && bytes_of_hex(record.tail);
   if (!has_tail || record.state > record.epoch) {
     return damaged("the record has a state that cannot be");
+  }
+  const bool is_reached =
+      record.log.empty() ? record.state_at == record.position : record.state_at <= record.position;
+  if (!is_reached || record.saved > record.epoch) {
+    return damaged("the record has a log that does not lead to its position");
   }
   return record;
 }
@@ -117,12 +147,34 @@ bool renew_record(Record& record, const Holder& holder, int64_t now, int64_t lea
 
 bool end_record(Record& record, const Holder& holder, int64_t now, bool saved) {
   if (!holds(record, holder)) return false;
-  if (saved) record.last = record.begun.starts_with(kNamedCall) ? record.begun : "";
+  if (saved) {
+    record.last = record.begun.starts_with(kNamedCall) ? record.begun : "";
+    record.saved = record.epoch;
+  }
   record.begun = saved ? "" : holder.cut_off;
   record.seed = saved ? 0 : holder.seed;
   record.until = 0;
   record.used = now;
   return true;
+}
+
+bool log_record(Record& record, const Holder& holder, int64_t now, const LogEntry& entry) {
+  if (!end_record(record, holder, now, true)) return false;
+  record.position = entry.position;
+  record.log.push_back(entry.text);
+  return true;
+}
+
+bool may_settle(const Record& record, int64_t saved) {
+  return record.until == 0 && record.saved == saved && !record.log.empty();
+}
+
+void put_state(Record& record, int64_t epoch, int64_t position, std::string tail) {
+  record.position = position;
+  record.state = epoch;
+  record.tail = std::move(tail);
+  record.state_at = position;
+  record.log.clear();
 }
 
 // Epochs begin at the time, so that a session that is deleted and made again has none of those
@@ -132,6 +184,7 @@ Record new_record(const std::string& owner, int64_t now) {
   std::random_device device;
   Record record;
   record.epoch = std::max<int64_t>(now, 1) * kEpochsPerMs + device() % (kEpochsPerMs / 2);
+  record.saved = record.epoch;
   record.owner = owner;
   record.used = now;
   return record;

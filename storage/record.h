@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -15,7 +16,11 @@ namespace runnel {
 // The last bytes of a state file are its checksum (docs/state.md). A record has them, so that the
 // state of another session is never taken for its own.
 inline constexpr size_t kTailBytes = 32;
-inline constexpr int64_t kMostRecordBytes = 4096;
+// Of a record's log, and of its entries.
+inline constexpr int64_t kMostLogBytes = int64_t{1} << 20;
+inline constexpr size_t kMostLogEntries = 256;
+// A log is written as a text in a text, which may double it.
+inline constexpr int64_t kMostRecordBytes = 4096 + 2 * kMostLogBytes;
 // How the name of a call begins that has an id of its client's: the same name is then the same call
 // also after the call has ended, and not another call that asks for the same.
 inline constexpr std::string_view kNamedCall = "id:";
@@ -30,7 +35,11 @@ struct Record {
   int64_t position = 0;  // of the session's next value
   int64_t state = 0;     // the epoch that wrote the state; 0: no state, the session is empty
   std::string tail;      // the last kTailBytes of the state, in hexadecimal digits; empty: no state
-  int64_t used = 0;      // milliseconds since 1970: when a call last began or ended
+  int64_t state_at = 0;  // the position of the state; the log leads from there to `position`
+  std::vector<std::string> log;  // of the calls since the state; the store does not read it
+  int64_t saved = 0;             // the epoch of the last call that was saved. It names all that the
+                                 // session has been given
+  int64_t used = 0;              // milliseconds since 1970: when a call last began or ended
 
   friend bool operator==(const Record&, const Record&) = default;
 };
@@ -78,6 +87,12 @@ struct Holder {
   int64_t seed = 0;
 };
 
+// The addition of a call to the log, in place of a state.
+struct LogEntry {
+  int64_t position = 0;  // of the session after the call
+  std::string text;      // what makes the call again
+};
+
 // The fence. A store calls each with the record locked, and writes the record if it was changed.
 // `dead`: the call that holds the lease is known to have ended with its server.
 Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t lease, bool dead);
@@ -85,6 +100,13 @@ Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t leas
 bool renew_record(Record& record, const Holder& holder, int64_t now, int64_t lease);
 // Ends a call likewise, once. If it is `saved` the caller sets position and state.
 bool end_record(Record& record, const Holder& holder, int64_t now, bool saved);
+// Ends a call likewise as saved, by `entry`.
+bool log_record(Record& record, const Holder& holder, int64_t now, const LogEntry& entry);
+// Whether a state may take the place of the log: the session is at rest, and `saved` is its last
+// call.
+bool may_settle(const Record& record, int64_t saved);
+// The record names a state of `position` that was written with `epoch`, in place of state and log.
+void put_state(Record& record, int64_t epoch, int64_t position, std::string tail);
 // A record that a call may begin on.
 Record new_record(const std::string& owner, int64_t now);
 // Whether nothing has used the session for `ttl` milliseconds.

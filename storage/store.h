@@ -56,6 +56,13 @@ class Store {
   // False, and nothing has changed: as for renew().
   virtual Result<bool> end(const std::string& key, const Holder& holder,
                            const Snapshot* snapshot) = 0;
+  // Ends a call likewise, with an entry of the log in place of a state.
+  virtual Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) = 0;
+  // Replaces state and log of a session at rest by the state after its last call, which was saved
+  // with epoch `saved`. To be called once for an epoch, by the server that made this call: the
+  // state is named after it. False, and nothing has changed: a call has begun since, or the session
+  // was deleted.
+  virtual Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) = 0;
   // A new session, with a state or empty. Returns the epoch of its record; 0: there is one already.
   virtual Result<int64_t> create(const std::string& key, const std::string& owner,
                                  const Snapshot* snapshot) = 0;

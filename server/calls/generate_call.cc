@@ -170,7 +170,7 @@ Call::Step GenerateCall::save_session() {
   if (stored == nullptr) return ending().value_or(Status(Code::kCancelled, "the call was ended"));
   const std::weak_ptr<GenerateCall> weak =
       std::static_pointer_cast<GenerateCall>(shared_from_this());
-  (*stored)->save([weak](const Status& status) {
+  const auto take_saved = [weak](const Status& status) {
     const auto call = weak.lock();
     if (call == nullptr) return;
     {
@@ -178,7 +178,8 @@ Call::Step GenerateCall::save_session() {
       call->saved_ = status;
     }
     call->wake();
-  });
+  };
+  (*stored)->save(take_saved, logged_);
   return Waiting();
 }
 
@@ -220,6 +221,7 @@ void GenerateCall::submit(std::shared_ptr<const ServedModel> model, GenerateRequ
   if (!notes_prompt_) note_given(std::ssize(request.prompt));
   on_end([stream, session = let_session_end(), stored = use_stored(request)] { stream->cancel(); });
   log_start(request);
+  if (is_stored_) logged_ = loggable(request);
   if (Status s = engine.generate(std::move(request), stream); !s.ok()) refuse(s);
 }
 
@@ -425,18 +427,26 @@ bool GenerateCall::hold_finished(GenerateEvent& event) {
   const auto* const finished = std::get_if<Finished>(&event);
   if (finished == nullptr) return false;
   if (!wants_token_ && !is_stored_) return false;
+  note_end(logged_, *finished);
   finished_ = *finished;
   return true;
 }
 
 void GenerateCall::note(const GenerateEvent& event) {
-  if (const auto* started = std::get_if<Started>(&event)) return note_admitted(started->queued);
+  if (const auto* started = std::get_if<Started>(&event)) {
+    note_start(logged_, *started);
+    return note_admitted(started->queued);
+  }
   const auto* finished = std::get_if<Finished>(&event);
   if (finished != nullptr && notes_prompt_) note_given(finished->prompt_values);
   const auto* values = std::get_if<SampledValues>(&event);
   if (values == nullptr) return;
   int64_t sampled = 0;
-  for (const ValueRun& run : values->runs) sampled += std::ssize(run.values);
+  for (const ValueRun& run : values->runs) {
+    sampled += std::ssize(run.values);
+    if (!logged_) continue;
+    for (const int32_t value : run.values) logged_->sampled = hash_with(logged_->sampled, value);
+  }
   note_values(sampled);
 }
 

@@ -9,6 +9,7 @@
 #include "server/calls/call_event.h"
 #include "server/calls/group_events.h"
 #include "server/calls/state_token.h"
+#include "server/host/call_log.h"
 #include "server/host/kept_sessions.h"
 
 namespace runnel {
@@ -99,6 +100,8 @@ class GenerateCall final : public Call {
   bool is_stored_ = false;     // the call has, or had, a session that must be saved
   bool reads_stored_ = false;  // the call only reads a session of the store
   bool saves_ = false;         // StoredSession::save() has been called
+  // For the log of the session; none: the call needs a state.
+  std::optional<LoggedCall> logged_;
   std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call lets go of it
   std::optional<Finished> finished_;   // waits for the token, or until the session is saved
   std::shared_ptr<StateImage> image_;  // of the token; null: not asked for yet

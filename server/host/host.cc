@@ -13,7 +13,7 @@ constexpr auto kTend = std::chrono::seconds(1);
 constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // to send their status
 constexpr auto kQuiet = std::chrono::milliseconds(30);
 constexpr auto kLastCalls = std::chrono::milliseconds(300);
-constexpr int kLastSaves = 5;  // times kTend, for sessions to be saved
+constexpr int kLastSaves = 5;  // times kTend, for sessions to be saved, and for their states
 
 }  // namespace
 
@@ -53,7 +53,7 @@ Status Host::open() {
     if (!opened.ok()) return opened.status();
     store = std::move(*opened);
   }
-  context_.kept = std::make_shared<KeptSessions>(context_, std::move(store), storage_.times);
+  context_.kept = std::make_shared<KeptSessions>(context_, std::move(store), storage_);
   return {};
 }
 
@@ -97,6 +97,10 @@ void Host::end_calls(Duration grace, const std::function<void()>& tend) {
   for (int i = 0; i < kLastSaves && !context_.kept->wait_until_saved(kTend); ++i) {
     context_.kept->tend();
   }
+  RestingLogs& logs = context_.kept->logs();
+  logs.hurry();
+  for (int i = 0; i < kLastSaves && !logs.wait_until_none(kTend); ++i) context_.kept->tend();
+  logs.stop();
 }
 
 // `tend` is called here, too: a client that neither sends nor reads does not use up the grace.

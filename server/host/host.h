@@ -69,7 +69,8 @@ class Host {
   void refuse();
   // After refuse(): waits until the calls have ended, for at most `grace`, and calls `tend` about
   // once a second. Then ends those that are left with UNAVAILABLE, and waits until their sessions
-  // are saved. Returns a second after `grace` at the latest, or a few if the store does not answer.
+  // are saved, by states in place of logs. Returns a second after `grace` at the latest, or a few
+  // if the store is slow or does not answer.
   void end_calls(Duration grace, const std::function<void()>& tend);
 
  private:

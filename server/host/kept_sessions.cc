@@ -48,12 +48,15 @@ std::shared_ptr<StoredSession> guarded(const std::shared_ptr<StoredSession>& ses
 }  // namespace
 
 KeptSessions::KeptSessions(ServerContext& context, std::shared_ptr<Store> store,
-                           const StoreTimes& times)
+                           const StorageOptions& options)
     : context_(context),
       store_(std::move(store)),
-      lease_(std::chrono::milliseconds(times.lease_ms)),
+      lease_(std::chrono::milliseconds(options.times.lease_ms)),
+      log_bytes_(options.log_bytes),
       swept_(context.clock.now()),
-      threads_(kThreads, kMostJobs, std::chrono::milliseconds(times.timeout_ms), context.clock) {
+      threads_(kThreads, kMostJobs, std::chrono::milliseconds(options.times.timeout_ms),
+               context.clock),
+      replays_(&context.mishaps) {
   sweep();
 }
 
@@ -235,6 +238,7 @@ void KeptSessions::find(const std::shared_ptr<const ServedModel>& model, const C
 
 void KeptSessions::tend() {
   threads_.tend();
+  logs_.tend();
   std::vector<std::shared_ptr<StoredSession>> open;
   {
     std::lock_guard lock(mutex_);
@@ -267,6 +271,20 @@ bool KeptSessions::wait_until_saved(Duration at_most) {
 }
 
 void KeptSessions::count_error() { context_.metrics.storage_errors.add(); }
+
+Status KeptSessions::failed(Status status) {
+  count_error();
+  return status.with_reason("storage");
+}
+
+void KeptSessions::count_snapshot(SnapshotReason reason) {
+  context_.metrics.snapshots[static_cast<size_t>(reason)].add();
+}
+
+bool KeptSessions::rests(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  return !uses_.contains(key);
+}
 
 void KeptSessions::log_unsaved(const std::string& session, const Status& status) {
   context_.log.warn("storage", {{"session", session}, {"message", status.message()}});

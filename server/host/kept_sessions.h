@@ -14,31 +14,34 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "server/host/resting_logs.h"
+#include "server/host/server_context.h"
 #include "server/host/stored_session.h"
+#include "server/host/task_thread.h"
 #include "storage/store.h"
 #include "storage/store_threads.h"
 
 namespace runnel {
 
-struct ServerContext;
-
 struct StorageOptions {
   std::string url = {};       // open_store(); empty: sessions end with the process
   std::string sync = "each";  // likewise
   StoreTimes times = {.ttl_ms = 604800000, .lease_ms = 5000, .timeout_ms = 1000};
+  int64_t log_bytes = 65536;          // of a session's log; 0: a state after each call
   std::shared_ptr<Store> store = {};  // in place of that of `url`, for tests
 };
 
 class KeptSessions {
  public:
-  static constexpr int kThreads = 4;  // that work on the store
+  static constexpr int kThreads = 4;                // that work on the store
+  static constexpr int kAllThreads = kThreads + 2;  // and those of replays() and logs()
 
   // An open session, which is the call's until this is let go of or the session was saved. Null for
   // a call that only reads.
   using OpenDone = std::function<void(Result<std::shared_ptr<StoredSession>>)>;
 
   // `context` outlives it.
-  KeptSessions(ServerContext& context, std::shared_ptr<Store> store, const StoreTimes& times);
+  KeptSessions(ServerContext& context, std::shared_ptr<Store> store, const StorageOptions& options);
   KeptSessions(const KeptSessions&) = delete;
   KeptSessions& operator=(const KeptSessions&) = delete;
   ~KeptSessions();
@@ -64,18 +67,23 @@ class KeptSessions {
   void tend();
   // Waits until no session is open any more, for at most `at_most`. True when none is.
   bool wait_until_saved(Duration at_most);
+  // Sessions at rest whose last calls are in a log.
+  RestingLogs& logs() { return logs_; }
 
   // --- For StoredSession ---
 
   Store& store() { return *store_; }
   StoreThreads& threads() { return threads_; }
   Duration lease() const { return lease_; }
+  // Follows replays. At most one task for each session that is loaded.
+  TaskThread& replays() { return replays_; }
+  int64_t log_bytes() const { return log_bytes_; }
   // The copy of a session that an engine was last given, or that was saved last. A model that has
   // ended, or whose engine has let go of the session since, has none any more.
   struct Copy {
     std::weak_ptr<const ServedModel> model = {};  // null: nobody knows what the engine has
-    int64_t state = 0;                            // Record::state
-    bool saved = false;  // by a call of this server, so that the engine can answer a retry
+    int64_t saved = 0;                            // Record::saved
+    bool is_ours = false;  // saved by this server, so that the engine can answer a retry
   };
   Copy copy_of(const std::string& key);
   void note_copy(const std::string& key, const Copy& copy);
@@ -85,6 +93,11 @@ class KeptSessions {
   // Nobody has the session any more.
   void release(const StoredSession& session);
   void count_error();
+  // The status of a call for which the store has not done something, which is counted.
+  Status failed(Status status);
+  void count_snapshot(SnapshotReason reason);
+  // Whether no call of this server has the session open.
+  bool rests(const std::string& key);
   void log_unsaved(const std::string& session, const Status& status);
 
  private:
@@ -109,13 +122,16 @@ class KeptSessions {
   ServerContext& context_;
   const std::shared_ptr<Store> store_;
   const Duration lease_;
+  const int64_t log_bytes_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Use> uses_;     // by key
   std::map<std::string, Copy> copies_;  // likewise
   TimePoint swept_;
   std::atomic<bool> syncing_{false};
-  StoreThreads threads_;  // ends first
+  RestingLogs logs_{*this};
+  StoreThreads threads_;  // ends before the rest
+  TaskThread replays_;    // ends first
 };
 
 }  // namespace runnel

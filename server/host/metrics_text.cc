@@ -145,6 +145,14 @@ void put_tokens(MetricsText& text, const ServerContext& state) {
   }
 }
 
+void put_snapshots(MetricsText& text, const ServerContext& state) {
+  text.family("runnel_snapshots_total", "counter",
+              "States of sessions that were written to the store, by reason.");
+  for (size_t reason = 0; reason < kSnapshotReasons.size(); ++reason) {
+    text.sample({{"reason", kSnapshotReasons[reason]}}, state.metrics.snapshots[reason].value());
+  }
+}
+
 void put_server(MetricsText& text, const ServerContext& state,
                 const ConnectionFigures& connections) {
   text.family("runnel_build_info", "gauge", "1, with the version of the program.");
@@ -162,6 +170,9 @@ void put_server(MetricsText& text, const ServerContext& state,
   put_number(text, "runnel_storage_errors_total", "counter",
              "Operations that the store of sessions has not done.",
              state.metrics.storage_errors.value());
+  put_number(text, "runnel_session_replayed_values_total", "counter",
+             "Values that were computed again from logs of sessions.",
+             state.metrics.replayed_values.value());
   put_number(text, "runnel_call_memory_bytes", "gauge",
              "Bytes of limits.call_bytes that calls have taken.", state.memory.held());
   put_number(text, "runnel_call_memory_limit_bytes", "gauge", "limits.call_bytes.",
@@ -190,6 +201,7 @@ std::string metrics_text(const ServerContext& state, const ConnectionFigures& co
   models[ServedModels::kOtherModels].calls.add(state.metrics.calls);
   MetricsText text;
   put_server(text, state, connections);
+  put_snapshots(text, state);
   put_tokens(text, state);
   put_calls(text, models);
   put_times(text, models);

@@ -33,11 +33,22 @@ namespace runnel {
 // ones are read on ServerContext::reader.
 inline constexpr int64_t kReadAtOnce = 4 << 10;
 
+// Why the state of a session was written to the store.
+enum class SnapshotReason {
+  kCall,   // a call ended that the log has no place for
+  kFull,   // the log is full
+  kRest,   // the session has rested for a second, with a log
+  kDrain,  // the server stops, and the session has a log
+};
+inline constexpr std::array<const char*, 4> kSnapshotReasons = {"call", "full", "rest", "drain"};
+
 // Counters that belong to no model.
 struct ServerMetrics {
-  CallMetrics calls;       // that came to no model
-  Counter received, sent;  // bytes of messages
-  Counter storage_errors;  // operations that the store has not done
+  CallMetrics calls;                                       // that came to no model
+  Counter received, sent;                                  // bytes of messages
+  Counter storage_errors;                                  // operations that the store has not done
+  Counter replayed_values;                                 // of logs of sessions
+  std::array<Counter, kSnapshotReasons.size()> snapshots;  // by SnapshotReason
   std::array<Counter, kCodes>
       tokens;  // state tokens that calls brought, by the code of opening them
 };

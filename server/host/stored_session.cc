@@ -37,6 +37,40 @@ void mark_saved(Engine& engine, const SessionKey& session, int64_t position) {
   }));
 }
 
+Status lost(const std::string& id) {
+  return {Code::kAborted, "session " + quote(id) +
+                              " was deleted, or another server continues it: this call was not "
+                              "saved"};
+}
+
+// Why a call may not begin. `lease`: of calls on other servers.
+Status refusal_of(const Begun& begun, const SessionUse& use, Duration lease) {
+  const int64_t position = begun.before.position;
+  if (begun.outcome == FenceOutcome::kElsewhere) {
+    return not_at(position, use.expected_position.value_or(position));
+  }
+  const std::string name = "session " + quote(use.id);
+  if (begun.outcome == FenceOutcome::kBusy) {
+    Status status(Code::kAborted, name + " is busy with a call on another server; try again");
+    // The clock of that server may be ahead.
+    return status.with_retry_after(
+        std::min(std::chrono::milliseconds(begun.left_ms),
+                 std::chrono::duration_cast<std::chrono::milliseconds>(lease)));
+  }
+  return {Code::kAborted, "the last call on " + name +
+                              " was cut off, and the session is at position " +
+                              std::to_string(position) + ": make that call again, or send " +
+                              place_of(fields::kExpectedPosition) + " " + std::to_string(position) +
+                              " to make another one"};
+}
+
+Status made_already(const std::string& id, int64_t position) {
+  return {Code::kAborted,
+          "this call was made and saved already, and its values are not kept: session " +
+              quote(id) + " is at position " + std::to_string(position) +
+              "; continue from there, with another " + place_of(fields::kRequestId)};
+}
+
 // The session is there, so its client must not hear NOT_FOUND.
 Status replaced(const std::string& id) {
   Status status(Code::kAborted, "the stored state of session " + quote(id) +
@@ -50,6 +84,24 @@ Status unless_given_up(Status status) {
   if (status.code() != Code::kNotFound) return status;
   status = {Code::kAborted, "the state of the session made room for another one; try again"};
   return status.with_retry_after(std::chrono::milliseconds(100));
+}
+
+int64_t bytes_to_save(const Engine& engine) {
+  return engine.state_bytes() + 3 * int64_t{kPieceBytes} +
+         kPartBytes * std::ssize(engine.layout().parts);
+}
+
+Result<int64_t> save_file(const ServerContext& context, const ServedModel& model,
+                          const std::string& owner, StateImage image, const SaveSnapshot& save) {
+  const SealKey* const seal = context.seal_keys ? &context.seal_keys->front() : nullptr;
+  SealTerms terms;
+  if (seal != nullptr) {
+    terms.issued = context.clock.unix_time();
+    if (!owner.empty()) terms.owner = owner_mark(*seal, owner);
+  }
+  const int64_t position = image.position;
+  StateWriter writer(model.state_digest, model.engine->layout(), std::move(image), seal, terms);
+  return save({position, [&] { return writer.next(kPieceBytes); }});
 }
 
 StoredSession::StoredSession(KeptSessions& kept, std::shared_ptr<const ServedModel> model,
@@ -77,9 +129,7 @@ StoredSession::~StoredSession() {
 
 // For the state and its file's header, as it is saved, and for `beside`.
 Status StoredSession::take_room(int64_t beside) {
-  const Engine& engine = *model_->engine;
-  const int64_t saving = engine.state_bytes() + 3 * int64_t{kPieceBytes} +
-                         kPartBytes * std::ssize(engine.layout().parts);
+  const int64_t saving = bytes_to_save(*model_->engine);
   MemoryBudget::shrink(room_, saving);
   return kept_.context().memory.grow(room_, saving + beside);
 }
@@ -111,7 +161,7 @@ void StoredSession::look() {
   kept_.threads().run<std::optional<Record>>(
       [self] { return self->kept_.store().look(self->key_); },
       [self](const Result<std::optional<Record>>& found) {
-        if (!found.ok()) return self->give_up(self->store_failed(found.status()));
+        if (!found.ok()) return self->give_up(self->kept_.failed(found.status()));
         if (*found) {
           self->record_ = **found;
           return self->check_copy();
@@ -124,7 +174,7 @@ void StoredSession::look() {
 }
 
 void StoredSession::take_begun(const Result<Begun>& begun) {
-  if (!begun.ok()) return give_up(store_failed(begun.status()));
+  if (!begun.ok()) return give_up(kept_.failed(begun.status()));
   record_ = begun->before;
   switch (begun->outcome) {
     case FenceOutcome::kOk:
@@ -141,7 +191,7 @@ void StoredSession::take_begun(const Result<Begun>& begun) {
     case FenceOutcome::kCutOff:
       break;
   }
-  give_up(refusal(*begun));
+  give_up(refusal_of(*begun, use_, kept_.lease()));
 }
 
 // From here on the call has a lease.
@@ -151,34 +201,6 @@ void StoredSession::hold(int64_t epoch) {
   renewed_ = kept_.context().clock.now();
 }
 
-Status StoredSession::refusal(const Begun& begun) const {
-  const int64_t position = begun.before.position;
-  if (begun.outcome == FenceOutcome::kElsewhere) {
-    return not_at(position, use_.expected_position.value_or(position));
-  }
-  const std::string name = "session " + quote(use_.id);
-  if (begun.outcome == FenceOutcome::kBusy) {
-    Status status(Code::kAborted, name + " is busy with a call on another server; try again");
-    // The clock of that server may be ahead.
-    const Duration most = kept_.lease();
-    return status.with_retry_after(
-        std::min(std::chrono::milliseconds(begun.left_ms),
-                 std::chrono::duration_cast<std::chrono::milliseconds>(most)));
-  }
-  return {Code::kAborted, "the last call on " + name +
-                              " was cut off, and the session is at position " +
-                              std::to_string(position) + ": make that call again, or send " +
-                              place_of(fields::kExpectedPosition) + " " + std::to_string(position) +
-                              " to make another one"};
-}
-
-Status StoredSession::made_already() const {
-  return {Code::kAborted,
-          "this call was made and saved already, and its values are not kept: session " +
-              quote(use_.id) + " is at position " + std::to_string(record_.position) +
-              "; continue from there, with another " + place_of(fields::kRequestId)};
-}
-
 // Uses the engine's copy if it is that of the record.
 void StoredSession::check_copy() {
   const auto take = [self = shared_from_this()](const Result<SessionInfo>& here) {
@@ -186,11 +208,12 @@ void StoredSession::check_copy() {
     const Record& record = self->record_;
     const KeptSessions::Copy copy = self->kept_.copy_of(self->key_);
     const bool is_current = here.ok() && here->position == record.position &&
-                            copy.state == record.state && copy.model.lock() == self->model_;
+                            copy.saved == record.saved && copy.model.lock() == self->model_;
+    self->is_replay_ = !record.log.empty() && !(is_current && copy.is_ours);
     // Only the server that made the call has its values, and only as long as it keeps the session.
-    if (self->repeats_ && !(is_current && copy.saved)) {
+    if (self->repeats_ && !(is_current && copy.is_ours)) {
       if (is_current) mark_saved(*self->model_->engine, self->session(), record.position);
-      return self->give_up(self->made_already());
+      return self->give_up(made_already(self->use_.id, record.position));
     }
     if (is_current) return self->finish_opening({});
     if (!here.ok()) return self->load();
@@ -209,33 +232,63 @@ void StoredSession::drop_copy(Done done) {
 }
 
 void StoredSession::load() {
-  const auto self = shared_from_this();
-  const auto made = [self](const Status& status) {
-    if (!status.ok()) return self->give_up(status);
-    self->kept_.note_copy(self->key_, {.model = self->model_, .state = self->record_.state});
-    self->finish_opening({});
-  };
-  if (record_.state == 0) {
-    return model_->engine->create_session(
-        caller_, use_.id, [made](const Result<SessionInfo>& session) { made(session.status()); });
-  }
   if (Status s = take_room(kStateHeaderMemory); !s.ok()) return give_up(s);
-  kept_.threads().run<std::shared_ptr<StateImage>>(
-      [self] { return self->read_state(); },
-      [self, made](const Result<std::shared_ptr<StateImage>>& image) {
+  const auto self = shared_from_this();
+  kept_.threads().run<Stored>(
+      [self] { return self->read_stored(); },
+      [self](const Result<Stored>& stored) {
         // A call that only reads does not keep others from replacing the state.
-        const bool again = image.status().code() == Code::kNotFound && self->epoch_ == 0;
+        const bool again = stored.status().code() == Code::kNotFound && self->epoch_ == 0;
         if (again && ++self->tries_ < kMostLooks) return self->look();
         if (again) return self->give_up(replaced(self->use_.id));
-        if (!image.ok()) return self->give_up(self->store_failed(image.status()));
+        if (!stored.ok()) return self->give_up(self->kept_.failed(stored.status()));
         static_cast<void>(self->take_room(0));  // it needs less than it has
-        self->model_->engine->import_session(
-            self->caller_, self->use_.id, *image,
-            [made](const auto& sessions) { made(sessions.status()); });
+        const auto made = [self, replay = stored->replay](const auto& session) {
+          self->take_made(session.status(), replay);
+        };
+        Engine& engine = *self->model_->engine;
+        if (stored->image == nullptr) {
+          return engine.create_session(self->caller_, self->use_.id, made);
+        }
+        engine.import_session(self->caller_, self->use_.id, stored->image, made);
       });
 }
 
-Result<std::shared_ptr<StateImage>> StoredSession::read_state() const {
+void StoredSession::take_made(const Status& made, const std::shared_ptr<Replay>& replay) {
+  if (!made.ok()) return give_up(made);
+  if (replay != nullptr) {
+    return replay->start([self = shared_from_this()](const Status& status) {
+      if (status.ok()) return self->take_made({}, nullptr);
+      self->drop_copy([self, status](const Status&) { self->give_up(status); });
+    });
+  }
+  kept_.note_copy(key_, {.model = model_, .saved = record_.saved});
+  finish_opening({});
+}
+
+// The state, and the log that follows it.
+Result<StoredSession::Stored> StoredSession::read_stored() const {
+  const auto unusable = [this](const Status& status, const char* what) {
+    const bool damaged = status.code() == Code::kInvalidArgument;
+    return Status(damaged ? Code::kDataLoss : status.code(),
+                  std::string("the stored ") + what + " of session " + quote(use_.id) +
+                      " cannot be used: " + status.message());
+  };
+  Stored stored;
+  auto calls = read_log(record_, model_->engine->numerics());
+  if (!calls.ok()) return unusable(calls.status(), "log");
+  if (!calls->empty()) {
+    stored.replay = std::make_shared<Replay>(kept_, model_, session(), std::move(*calls));
+  }
+  if (record_.state == 0) return stored;
+  auto image = read_state();
+  if (image.status().code() == Code::kNotFound) return epoch_ == 0 ? image.status() : missing();
+  if (!image.ok()) return unusable(image.status(), "state");
+  stored.image = std::make_shared<StateImage>(std::move(*image));
+  return stored;
+}
+
+Result<StateImage> StoredSession::read_state() const {
   const ServerContext& context = kept_.context();
   const SealKeys* const keys = context.seal_keys ? &*context.seal_keys : nullptr;
   const StateTarget target = {.spec = model_->engine->spec(),
@@ -252,29 +305,19 @@ Result<std::shared_ptr<StateImage>> StoredSession::read_state() const {
       keys);
   const Status loaded =
       kept_.store().load(key_, record_, [&](auto bytes) { return reader.add(bytes); });
-  if (loaded.code() == Code::kNotFound) return epoch_ == 0 ? loaded : missing();
-  Result<StateImage> image = loaded.ok() ? reader.finish() : Result<StateImage>(loaded);
-  Status status = image.status();
-  if (image.ok() && image->position != record_.position) {
-    status = {Code::kDataLoss, "it is of another position"};
+  if (!loaded.ok()) return loaded;
+  Result<StateImage> image = reader.finish();
+  if (image.ok() && image->position != record_.state_at) {
+    return Status(Code::kDataLoss, "it is of another position");
   }
-  if (status.ok()) return std::make_shared<StateImage>(std::move(*image));
-  const bool damaged = status.code() == Code::kInvalidArgument;
-  return Status(
-      damaged ? Code::kDataLoss : status.code(),
-      "the stored state of session " + quote(use_.id) + " cannot be used: " + status.message());
+  return image;
 }
 
 // Nobody replaces a state while this call has the session.
 Status StoredSession::missing() const {
   const auto held = kept_.store().renew(key_, {owner_, epoch_});
-  if (held.ok() && !*held) return lost();
+  if (held.ok() && !*held) return lost(use_.id);
   return {Code::kDataLoss, "the stored state of session " + quote(use_.id) + " is missing"};
-}
-
-Status StoredSession::store_failed(Status status) const {
-  kept_.count_error();
-  return status.with_reason("storage");
 }
 
 // If the session was not saved: a call that has run was cut off itself, and one that has not leaves
@@ -294,6 +337,12 @@ void StoredSession::give_up(const Status& status) {
 }
 
 void StoredSession::finish_opening(const Status& status) {
+  if (status.ok()) {
+    // The call may run for hours, and needs no more of the log than its size. After a failure a
+    // late job may still read it.
+    for (const std::string& entry : record_.log) log_bytes_ += std::ssize(entry);
+    log_calls_ = std::exchange(record_.log, {}).size();
+  }
   {
     std::lock_guard lock(mutex_);
     stage_ = status.ok() ? Stage::kOpen : Stage::kEnded;
@@ -327,15 +376,45 @@ bool StoredSession::begin_ending() {
       return true;
     }
   }
-  finish(lost());
+  finish(lost(use_.id));
   return false;
 }
 
-void StoredSession::save(Done done) {
+void StoredSession::save(Done done, const std::optional<LoggedCall>& call) {
   saved_ = std::move(done);
   image_ = std::make_shared<StateImage>();
   if (!begin_ending()) return;
-  empty_ ? take_exported({}) : make_image();
+  if (empty_) return take_exported({});
+  std::optional<LogEntry> entry = entry_of(call);
+  entry ? log(std::move(*entry)) : make_image();
+}
+
+// None if the call needs a state: it cannot be computed again from where the record is, or the log
+// has no room. A log that had to be replayed is not made longer, so that no call is replayed twice.
+std::optional<LogEntry> StoredSession::entry_of(const std::optional<LoggedCall>& call) {
+  const Engine& engine = *model_->engine;
+  if (!call || epoch_ == 0 || is_replay_ || call->before != record_.position) return {};
+  if (kept_.log_bytes() == 0 || engine.batch_changes_bits()) return {};
+  LogEntry entry = {call->after, log_text(*call, engine.numerics())};
+  const bool fits = log_bytes_ + std::ssize(entry.text) <= kept_.log_bytes() &&
+                    log_calls_ < kMostLogEntries &&
+                    call->after - record_.state_at <= kMostLogValues;
+  if (fits) return entry;
+  reason_ = SnapshotReason::kFull;
+  return {};
+}
+
+void StoredSession::log(LogEntry entry) {
+  is_logged_ = true;
+  position_ = entry.position;
+  const auto self = shared_from_this();
+  kept_.threads().run<int64_t>(
+      [self, entry = std::move(entry)]() -> Result<int64_t> {
+        const auto logged = self->kept_.store().log(self->key_, self->holder(true), entry);
+        if (!logged.ok()) return logged.status();
+        return *logged ? self->epoch_ : 0;
+      },
+      [self](const Result<int64_t>& saved) { self->take_saved(saved); });
 }
 
 void StoredSession::end_unheard() {
@@ -404,31 +483,28 @@ void StoredSession::take_exported(const Status& status) {
 // takes too long still runs when the rest of this object has moved on: it has an image of its own.
 Result<int64_t> StoredSession::write_state(StateImage image) const {
   if (empty_) return kept_.store().create(key_, owner_, nullptr);
-  const ServerContext& context = kept_.context();
-  const SealKey* const seal = context.seal_keys ? &context.seal_keys->front() : nullptr;
-  SealTerms terms;
-  if (seal != nullptr) {
-    terms.issued = context.clock.unix_time();
-    if (!caller_.name.empty()) terms.owner = owner_mark(*seal, caller_.name);
-  }
-  const int64_t position = image.position;
-  StateWriter writer(model_->state_digest, model_->engine->layout(), std::move(image), seal, terms);
-  const Snapshot snapshot = {position, [&] { return writer.next(kPieceBytes); }};
-  if (epoch_ == 0) return kept_.store().create(key_, owner_, &snapshot);
-  const Result<bool> ended = kept_.store().end(key_, holder(true), &snapshot);
-  if (!ended.ok()) return ended.status();
-  return *ended ? epoch_ : 0;
+  return save_file(kept_.context(), *model_, caller_.name, std::move(image),
+                   [this](const Snapshot& snapshot) -> Result<int64_t> {
+                     if (epoch_ == 0) return kept_.store().create(key_, owner_, &snapshot);
+                     const auto ended = kept_.store().end(key_, holder(true), &snapshot);
+                     if (!ended.ok()) return ended.status();
+                     return *ended ? epoch_ : 0;
+                   });
 }
 
 void StoredSession::take_saved(const Result<int64_t>& saved) {
   const bool is_saved = saved.ok() && *saved != 0;
-  kept_.note_copy(key_, {.model = is_saved ? model_ : nullptr,
-                         .state = is_saved && !empty_ ? *saved : 0,
-                         .saved = true});
-  if (is_saved) return finish({});
-  Status status = epoch_ == 0 ? session_exists(use_.id, fields::kId) : lost();
+  kept_.note_copy(
+      key_,
+      {.model = is_saved ? model_ : nullptr, .saved = is_saved ? *saved : 0, .is_ours = true});
+  if (is_saved) {
+    if (is_logged_) kept_.logs().add({key_, session(), model_, *saved, position_});
+    if (!is_logged_ && !empty_) kept_.count_snapshot(reason_);
+    return finish({});
+  }
+  Status status = epoch_ == 0 ? session_exists(use_.id, fields::kId) : lost(use_.id);
   if (!saved.ok()) {
-    status = store_failed(
+    status = kept_.failed(
         {saved.status().code(), "the call has run, and session " + quote(use_.id) +
                                     " could not be saved: " + saved.status().message() +
                                     "; make the call again"});
@@ -502,13 +578,7 @@ void StoredSession::lose() {
   }
   kept_.note_copy(key_, {});
   drop_copy([](const Status&) {});
-  if (use_.on_lost) use_.on_lost(lost());
-}
-
-Status StoredSession::lost() const {
-  return {Code::kAborted, "session " + quote(use_.id) +
-                              " was deleted, or another server continues it: this call was not "
-                              "saved"};
+  if (use_.on_lost) use_.on_lost(lost(use_.id));
 }
 
 }  // namespace runnel

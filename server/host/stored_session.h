@@ -2,6 +2,7 @@
 // engine's copy of the session current before the call, and saves it after the call.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,8 +12,11 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "server/host/call_log.h"
 #include "server/host/memory_budget.h"
+#include "server/host/replay.h"
 #include "server/host/served_models.h"
+#include "server/host/server_context.h"
 #include "storage/store.h"
 
 namespace runnel {
@@ -32,6 +36,14 @@ struct SessionUse {
   // Ends the call, from any thread: another server has the session now, or the call was made again.
   std::function<void(const Status&)> on_lost = {};
 };
+
+// Bytes of memory that it takes to save a state of the engine's.
+int64_t bytes_to_save(const Engine& engine);
+
+// Hands `image` to `save` as a state file, sealed if the server has a key.
+using SaveSnapshot = std::function<Result<int64_t>(const Snapshot&)>;
+Result<int64_t> save_file(const ServerContext& context, const ServedModel& model,
+                          const std::string& owner, StateImage image, const SaveSnapshot& save);
 
 // The status of a call that reads a session which was open: where the engine has given the session
 // up for another one, the call is to be made again. ABORTED in place of NOT_FOUND.
@@ -69,8 +81,9 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
 
   // After open(), when no call runs on the session in the engine: saves it, and ends the call in
   // the store. If that is not possible the engine's copy is deleted, because it is ahead of the
-  // store. ABORTED: another server has the session now.
-  void save(Done done);
+  // store. ABORTED: another server has the session now. `call`: the one that has run, if it can be
+  // computed again; the session's log may then get it, and no state is written.
+  void save(Done done, const std::optional<LoggedCall>& call = {});
   // The call is over without save(): saves the session if it has changed, and tells nobody.
   void end_unheard();
   // Extends the lease, from when the call has one until it is over.
@@ -82,6 +95,11 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
 
  private:
   enum class Stage { kOpening, kOpen, kLost, kEnding, kEnded };
+  // A session as the store has it.
+  struct Stored {
+    std::shared_ptr<StateImage> image;  // null: the session was empty
+    std::shared_ptr<Replay> replay;     // null: there is no log
+  };
 
   SessionKey session() const { return {caller_.name, use_.id}; }
   Status take_room(int64_t beside);
@@ -91,14 +109,17 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void check_copy();
   void drop_copy(Done done);
   void load();
-  Result<std::shared_ptr<StateImage>> read_state() const;
+  Result<Stored> read_stored() const;
+  Result<StateImage> read_state() const;
+  void take_made(const Status& made, const std::shared_ptr<Replay>& replay);
   void give_up(const Status& status);
   Status missing() const;
-  Status store_failed(Status status) const;
   void finish_opening(const Status& status);
   Holder holder(bool has_run) const;
   bool begin_ending();
   void end_if_unchanged();
+  std::optional<LogEntry> entry_of(const std::optional<LoggedCall>& call);
+  void log(LogEntry entry);
   void make_image();
   void export_state();
   void take_exported(const Status& status);
@@ -107,9 +128,6 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void end_unsaved(const Status& status);
   void finish(const Status& status);
   void lose();
-  Status lost() const;
-  Status refusal(const Begun& begun) const;
-  Status made_already() const;
 
   KeptSessions& kept_;
   const std::shared_ptr<const ServedModel> model_;
@@ -120,13 +138,18 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
 
   // Each step has them in turn.
   Done opened_, saved_;
-  Record record_;      // before the call
+  Record record_;          // before the call; without its log once the session is open
+  int64_t log_bytes_ = 0;  // of that log
+  size_t log_calls_ = 0;
   int64_t epoch_ = 0;  // of the call; 0: the session has no record yet, or the call only reads.
                        // renew() reads it with mutex_ held
   uint64_t seed_ = 0;
   bool repeats_ = false;  // the call was saved already
   bool empty_ = false;
-  int64_t position_ = 0;  // of the state that is saved
+  bool is_replay_ = false;  // the engine's copy was made by a replay of the log
+  bool is_logged_ = false;  // the call, in place of a state
+  SnapshotReason reason_ = SnapshotReason::kCall;
+  int64_t position_ = 0;  // of the session that is saved
   int tries_ = 0;
   std::shared_ptr<StateImage> image_;
   MemoryBudget::Hold room_;  // of image_ and a piece

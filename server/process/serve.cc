@@ -51,7 +51,8 @@ HostOptions host_options(const ServerConfig& config, const std::string& version)
                   .sync = config.storage_sync,
                   .times = {.ttl_ms = config.storage_ttl_ms,
                             .lease_ms = config.storage_lease_ms,
-                            .timeout_ms = config.storage_timeout_ms}}};
+                            .timeout_ms = config.storage_timeout_ms},
+                  .log_bytes = config.storage_log_bytes}};
 }
 
 GrpcOptions grpc_options(const ServerConfig& config) {

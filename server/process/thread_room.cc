@@ -36,7 +36,7 @@ int64_t threads_for(const ServerConfig& config) {
   const int64_t computing =
       config.threads > 0 ? config.threads : std::max(1U, std::thread::hardware_concurrency());
   const int64_t executors = std::min(kOfGrpcEachProcessor * cores, kMostOfExecutors);
-  const int64_t storing = config.storage_url.empty() ? 0 : KeptSessions::kThreads;
+  const int64_t storing = config.storage_url.empty() ? 0 : KeptSessions::kAllThreads;
   return storing + kOfTheProcess + kOfAModel * std::ssize(config.models) + computing + kOfGrpc +
          executors;
 }

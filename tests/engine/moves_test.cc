@@ -143,6 +143,58 @@ TEST(Moves, ALargeStateMovesInPiecesBetweenSteps) {
   EXPECT_EQ(go_on(harness, "b", 5), expected);
 }
 
+// A copy at rest of a state that takes 5 turns. None while it is on its way.
+std::shared_ptr<std::optional<Status>> begin_copy(Harness& harness,
+                                                  const std::shared_ptr<StateImage>& image) {
+  image->bytes.resize(static_cast<size_t>(harness.engine->state_bytes()));
+  const auto copied = std::make_shared<std::optional<Status>>();
+  harness.engine->copy_at_rest({"", "a"}, image, [copied](const auto& r) { *copied = r.status(); });
+  harness.turn();
+  return copied;
+}
+
+TEST(Moves, ACopyOfASessionAtRestGivesWayToCalls) {
+  FakeModel* model = nullptr;
+  Harness harness = with_large_states(model);
+  feed_session(harness, "a", {1, 2, 3});
+  const auto image = std::make_shared<StateImage>();
+  auto copied = begin_copy(harness, image);
+  EXPECT_FALSE(copied->has_value());
+  EXPECT_EQ(harness.get("a")->state, SessionPhase::kIdle);
+  GenerateRequest reads = request_of({}, 2);
+  reads.session = "a";
+  reads.keep = false;
+  harness.generate(reads);
+  harness.turn();
+  EXPECT_FALSE(copied->has_value()) << "a call that only reads";
+  EXPECT_EQ(go_on(harness, "a", 5), FakeModel::expected(fake_spec(), {1, 2, 3}, 9, 0, 5));
+  ASSERT_TRUE(copied->has_value());
+  EXPECT_EQ((*copied)->code(), Code::kCancelled);
+  copied = begin_copy(harness, image);
+  harness.run();
+  ASSERT_TRUE(copied->has_value() && (*copied)->ok());
+  EXPECT_EQ(image->position, 8);
+  ASSERT_TRUE(harness.import_state("b", *image).ok());
+  EXPECT_EQ(go_on(harness, "b", 5), go_on(harness, "a", 5));
+}
+
+TEST(Moves, ACopyOfASessionThatEndsIsCancelled) {
+  FakeModel* model = nullptr;
+  Harness harness = with_large_states(model);
+  const auto image = std::make_shared<StateImage>();
+  for (const bool again : {false, true}) {
+    ASSERT_TRUE(harness.create("a").ok());
+    const auto copied = begin_copy(harness, image);
+    harness.engine->delete_session({"", "a"}, [](const Status&) {});
+    if (again) harness.engine->create_session({}, "a", [](const auto&) {});  // in the same turn
+    harness.turn();
+    ASSERT_TRUE(copied->has_value());
+    EXPECT_EQ((*copied)->code(), Code::kCancelled);
+  }
+  ASSERT_TRUE(harness.remove("a").ok());
+  EXPECT_EQ(begin_copy(harness, image)->value().code(), Code::kNotFound);
+}
+
 TEST(Moves, WhatIsMovingIsBusy) {
   FakeModel* model = nullptr;
   Harness harness = with_large_states(model);

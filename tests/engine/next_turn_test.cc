@@ -84,6 +84,7 @@ TEST(NextTurn, AfterTheValueThatEndsAnAnswerTheEndIsLeftOut) {
   EXPECT_EQ(reader->values[0], expected(known, 6));
   EXPECT_EQ(reader->finished[0].prompt_values, 3);
   EXPECT_EQ(reader->started->position, 3 + kAnswer);
+  EXPECT_EQ(reader->started->place, TurnPlace::kEnd);
 }
 
 TEST(NextTurn, SoItIsAfterAValueThatEndsTheModelsTexts) {

@@ -235,12 +235,14 @@ class Simulation {
       return;
     }
     const auto image = std::make_shared<StateImage>();
-    harness_.engine->export_session(
-        {"", session}, image, [this, session, image, &mark](const auto& out) {
-          if (!expect_moved(out.status())) return;
-          saved_[session] = {image, known_of(session, mark, image->position)};
-          harness_.engine->mark_saved({"", session}, image->position);
-        });
+    const MoveDone done = [this, session, image, &mark](const auto& out) {
+      if (!expect_moved(out.status())) return;
+      saved_[session] = {image, known_of(session, mark, image->position)};
+      harness_.engine->mark_saved({"", session}, image->position);
+    };
+    if (chance(50)) return harness_.engine->export_session({"", session}, image, done);
+    image->bytes.resize(static_cast<size_t>(harness_.engine->state_bytes()));
+    harness_.engine->copy_at_rest({"", session}, image, done);
   }
 
   // Back to a position that may be ahead, or too old.
@@ -262,6 +264,7 @@ class Simulation {
     EXPECT_TRUE(status.ok() || code == Code::kNotFound || code == Code::kAborted ||
                 code == Code::kAlreadyExists || code == Code::kInvalidArgument ||
                 code == Code::kResourceExhausted || failed() || code == Code::kOutOfRange ||
+                code == Code::kCancelled ||  // of a copy, by a call
                 (code == Code::kFailedPrecondition && options_.rewind_values == 0) ||
                 (drained_ && code == Code::kUnavailable))
         << status.to_string();

@@ -263,7 +263,8 @@ TEST_F(DirectoryStoreTest, AStateWhoseRecordCannotBeWrittenIsRemoved) {
   create(*open(), kKey, std::string(100, 'a'));
   bool full = false;
   options_.disk.write = [&](int descriptor, const void* bytes, size_t count) -> ssize_t {
-    if (!full || count > size_t{kMostRecordBytes}) return write(descriptor, bytes, count);
+    constexpr size_t kMostOfARecord = 4096;  // a state is larger here
+    if (!full || count > kMostOfARecord) return write(descriptor, bytes, count);
     errno = ENOSPC;
     return -1;
   };
@@ -300,6 +301,50 @@ TEST_F(DirectoryStoreTest, WhatIsSyncedFollowsTheSetting) {
   const auto store = open();
   create(*store, kKey, std::string(100, 'a'));
   EXPECT_EQ(store->sync().code(), Code::kUnavailable);
+}
+
+TEST_F(DirectoryStoreTest, AStateAtRestIsOnTheDiskBeforeTheLogIsGivenUp) {
+  int files = 0;
+  options_.disk.sync_file = [&](int) { return ++files, 0; };
+  for (const SyncMode mode : {SyncMode::kNone, SyncMode::kInterval, SyncMode::kEach}) {
+    options_.sync = mode;
+    const auto store = open();
+    create(*store, kKey, std::string(100, 'a'));
+    const int64_t saved = begin(*store);
+    ASSERT_TRUE(*store->log(kKey, {store->replica() + "/m", saved}, {2, "x"}));
+    files = 0;
+    ASSERT_TRUE(*store->settle(kKey, saved, snapshot(2, std::string(5000, 'n'))));
+    EXPECT_EQ(files, mode == SyncMode::kNone ? 0 : mode == SyncMode::kInterval ? 1 : 2);
+    EXPECT_EQ(names_with(".state").size(), 1U);
+    EXPECT_TRUE(load(*store, kKey).ok());
+    EXPECT_TRUE(*store->remove(kKey));
+  }
+}
+
+TEST_F(DirectoryStoreTest, AStateAtRestThatCannotBeWrittenLeavesStateAndLog) {
+  bool full = false;
+  size_t most = 0;  // bytes that a write may have on the full disk
+  options_.disk.write = [&](int descriptor, const void* bytes, size_t count) -> ssize_t {
+    if (!full || count > most) return write(descriptor, bytes, count);
+    errno = ENOSPC;
+    return -1;
+  };
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  const int64_t saved = begin(*store);
+  ASSERT_TRUE(*store->log(kKey, {store->replica() + "/m", saved}, {2, "x"}));
+  const Record before = **store->look(kKey);
+  full = true;
+  for (const size_t bytes : {4096, 1 << 20}) {  // the record alone, the state as well
+    most = bytes;
+    const Snapshot given = snapshot(2, std::string(5000, 'n'));
+    EXPECT_EQ(store->settle(kKey, saved, given).status().code(), Code::kResourceExhausted);
+    EXPECT_EQ(**store->look(kKey), before);
+    EXPECT_EQ(names_with(".state").size(), 1U);
+    EXPECT_TRUE(load(*store, kKey).ok());
+  }
+  full = false;
+  EXPECT_TRUE(*store->settle(kKey, saved, snapshot(2, std::string(5000, 'n'))));
 }
 
 TEST_F(DirectoryStoreTest, LeftoversAreRemovedOnceTheyAreOld) {

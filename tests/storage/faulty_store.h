@@ -39,6 +39,15 @@ class FaultyStore final : public Store {
     if (Status s = before_(snapshot == nullptr ? "give up" : "end"); !s.ok()) return s;
     return store_->end(key, holder, snapshot);
   }
+  // A call ends by a log as by a state.
+  Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) override {
+    if (Status s = before_("end"); !s.ok()) return s;
+    return store_->log(key, holder, entry);
+  }
+  Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) override {
+    if (Status s = before_("settle"); !s.ok()) return s;
+    return store_->settle(key, saved, snapshot);
+  }
   Result<int64_t> create(const std::string& key, const std::string& owner,
                          const Snapshot* snapshot) override {
     if (Status s = before_("create"); !s.ok()) return s;

@@ -24,6 +24,9 @@ Record some_record() {
           .position = 12,
           .state = 6,
           .tail = std::string(64, '0'),
+          .state_at = 9,
+          .log = {"{\"x\":1}", ""},
+          .saved = 6,
           .used = 50};
 }
 
@@ -72,13 +75,31 @@ TEST(Record, WithAnythingThatCannotBeIsRefused) {
         std::pair("\"position\":12", "\"position\":-1"), std::pair("\"state\":6", "\"state\":8"),
         std::pair("\"until\":99", "\"until\":-1"), std::pair("\"begun\":\"abc\"", "\"begun\":3"),
         std::pair("\"begun\":\"abc\"", "\"other\":\"abc\""),
-        std::pair("\"tail\":\"00", "\"tail\":\"0g"),
+        std::pair("\"tail\":\"00", "\"tail\":\"0g"), std::pair("\"state_at\":9", "\"state_at\":13"),
+        std::pair("\"state_at\":9", "\"state_at\":-1"), std::pair("\"saved\":6", "\"saved\":8"),
+        std::pair("\"saved\":6", "\"saved\":0"), std::pair(",\"\"]", "]]"),
+        std::pair(",\"\"]", ",1]"), std::pair(",\"\"]", ",[]]"),
         std::pair("\"tail\":\"00", "\"tail\":\"0000")}) {
     EXPECT_EQ(with(found, wrong).code(), Code::kDataLoss) << wrong;
   }
   EXPECT_EQ(with("abc", std::string(600, 'a')).code(), Code::kDataLoss);
   EXPECT_EQ(with("abc", std::string(100000, 'a')).code(), Code::kDataLoss);
   EXPECT_EQ(with("abc", std::string("a\0b", 3)).code(), Code::kDataLoss);
+}
+
+TEST(Record, WithALogBeyondItsBoundsIsRefused) {
+  const auto with = [](size_t entries, int64_t bytes) {
+    Record record = some_record();
+    record.log.assign(entries, std::string(static_cast<size_t>(bytes), '"'));
+    return parse_record(record_text(record, kKey), kKey).status().code();
+  };
+  EXPECT_EQ(with(kMostLogEntries, 1), Code::kOk);
+  EXPECT_EQ(with(kMostLogEntries + 1, 1), Code::kDataLoss);
+  EXPECT_EQ(with(2, kMostLogBytes / 2), Code::kOk) << "also where each byte takes two";
+  EXPECT_EQ(with(2, kMostLogBytes / 2 + 1), Code::kDataLoss);
+  Record record = some_record();
+  record.log.clear();
+  EXPECT_EQ(parse_record(record_text(record, kKey), kKey).status().code(), Code::kDataLoss);
 }
 
 TEST(Record, OfASessionThatIsMadeAgainHasNewEpochs) {

@@ -69,6 +69,19 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
     return ended.ok() && *ended;
   }
 
+  static bool log(Store& store, int64_t epoch, int64_t position) {
+    const LogEntry entry = {position, "to " + std::to_string(position)};
+    const auto ended = store.log(kKey, {owner(store), epoch}, entry);
+    EXPECT_TRUE(ended.ok()) << ended.status().message();
+    return ended.ok() && *ended;
+  }
+
+  static bool settle(Store& store, int64_t saved, int64_t position) {
+    const auto settled = store.settle(kKey, saved, snapshot_at(position));
+    EXPECT_TRUE(settled.ok()) << settled.status().message();
+    return settled.ok() && *settled;
+  }
+
   static void create(Store& store, int64_t position = 0) {
     const Snapshot snapshot = snapshot_at(position);
     const auto made = store.create(kKey, owner(store), &snapshot);
@@ -110,6 +123,45 @@ TEST_P(StoreContract, ACallIsTakenUpElsewhereWhereItEnded) {
   EXPECT_EQ(load(*two), state_at(5));
   EXPECT_TRUE(end(*two, second.epoch));
   EXPECT_EQ(load(*one), state_at(5)) << "a call that has changed nothing";
+}
+
+TEST_P(StoreContract, ALogFollowsTheStateUntilAStateReplacesBoth) {
+  const auto one = open();
+  const auto two = open();
+  create(*one, 2);
+  const int64_t first = begin(*one, "x").epoch;
+  EXPECT_TRUE(log(*one, first, 5));
+  EXPECT_FALSE(log(*one, first, 6)) << "it has ended";
+  const int64_t second = begin(*two, "y", 5).epoch;
+  EXPECT_FALSE(settle(*one, first, 5)) << "a call runs";
+  EXPECT_TRUE(log(*two, second, 9));
+  Record record = **one->look(kKey);
+  EXPECT_EQ(record.position, 9);
+  EXPECT_EQ(record.state_at, 2);
+  EXPECT_EQ(record.saved, second);
+  EXPECT_EQ(record.log, (std::vector<std::string>{"to 5", "to 9"}));
+  EXPECT_EQ(load(*one), state_at(2));
+  EXPECT_FALSE(settle(*one, first, 5)) << "a later call was saved";
+  EXPECT_TRUE(end(*one, begin(*one, "z").epoch)) << "and one that has changed nothing";
+  EXPECT_TRUE(settle(*two, second, 9));
+  EXPECT_FALSE(settle(*two, second, 9)) << "there is no log any more";
+  record = **one->look(kKey);
+  EXPECT_TRUE(record.log.empty());
+  EXPECT_EQ(record.state, second);
+  EXPECT_EQ(record.state_at, 9);
+  EXPECT_EQ(load(*one), state_at(9));
+}
+
+TEST_P(StoreContract, AStateAtACallsEndReplacesTheLog) {
+  const auto store = open();
+  ASSERT_TRUE(*store->create(kKey, owner(*store), nullptr));
+  EXPECT_TRUE(log(*store, begin(*store, "x").epoch, 5));
+  EXPECT_TRUE(end(*store, begin(*store, "y").epoch, 8));
+  EXPECT_TRUE((*store->look(kKey))->log.empty());
+  EXPECT_EQ(load(*store), state_at(8));
+  ASSERT_TRUE(*store->remove(kKey));
+  EXPECT_FALSE(log(*store, 1, 9));
+  EXPECT_FALSE(settle(*store, 1, 9));
 }
 
 TEST_P(StoreContract, WithoutARecordThereIsNothing) {

@@ -30,6 +30,7 @@ class MoreThanSlots : public ::testing::Test {
   // Counts the states that are loaded.
   ServerOptions stored() {
     ServerOptions options;
+    options.host.storage.log_bytes = 0;  // each call has a state
     const auto memory = std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(),
                                                       StorageOptions().times, real_clock());
     options.host.storage.store =

@@ -434,6 +434,7 @@ ServerOptions with_faulty_store(
     std::function<Status(const std::string&)> before, const Clock& clock = real_clock(),
     const std::shared_ptr<MemoryShelf>& shelf = std::make_shared<MemoryShelf>()) {
   ServerOptions options;
+  options.host.storage.log_bytes = 0;
   const auto memory = std::make_shared<MemoryStore>(shelf, StorageOptions().times, clock);
   options.host.storage.store = std::make_shared<FaultyStore>(memory, std::move(before));
   return options;

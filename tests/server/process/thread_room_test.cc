@@ -23,7 +23,7 @@ TEST(ThreadRoom, EachModelAndEachComputingThreadCounts) {
   EXPECT_TRUE(check_threads(threads_for(config)).ok());
   const int64_t without = threads_for(config);
   config.storage_url = "memory";
-  EXPECT_EQ(threads_for(config), without + KeptSessions::kThreads);
+  EXPECT_EQ(threads_for(config), without + KeptSessions::kAllThreads);
 }
 
 TEST(ThreadRoom, AddressesThatThereAreNotAreRefused) {

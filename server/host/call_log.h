@@ -1,0 +1,49 @@
+// The log of a session in a store: the calls since its last state, so that they can be computed
+// again with the same bits (docs/decisions/storage.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "engine/request.h"
+#include "storage/record.h"
+
+namespace runnel {
+
+// Values that a log leads over, given and sampled ones together.
+inline constexpr int64_t kMostLogValues = 256;
+
+// A hash of values, which tells whether a replay has sampled the same ones.
+inline constexpr uint64_t kNoValues = 14695981039346656037U;  // FNV-1a
+inline uint64_t hash_with(uint64_t hash, int32_t value) {
+  return (hash ^ static_cast<uint32_t>(value)) * 1099511628211U;
+}
+
+// A generation that continues a session, as far as the bits depend on it. It samples exactly
+// max_values, so it needs neither stops nor times.
+struct LoggedCall {
+  GenerateRequest request;  // without session and caller
+  int64_t before = 0;       // the session's position when the call started, and after it
+  int64_t after = 0;
+  uint64_t sampled = kNoValues;  // hash_with() of each value that it sampled
+};
+
+// The call of a request whose seed is set. None if a log has no place for it. It is complete once
+// note_start() and note_end() were told of its events, and `sampled` has its values. They clear it
+// if it turns out that the call cannot be computed again.
+std::optional<LoggedCall> loggable(const GenerateRequest& request);
+void note_start(std::optional<LoggedCall>& call, const Started& started);
+void note_end(std::optional<LoggedCall>& call, const Finished& finished);
+
+// An entry for the log of a record.
+std::string log_text(const LoggedCall& call, std::string_view numerics);
+
+// Reads the log of a record. DATA_LOSS: an entry is damaged, or does not follow the one before it.
+// FAILED_PRECONDITION: it was computed under another numerics id than `numerics`.
+Result<std::vector<LoggedCall>> read_log(const Record& record, std::string_view numerics);
+
+}  // namespace runnel
