@@ -22,6 +22,11 @@ SESSIONS = 4
 
 
 class FullDiskTest(FleetTest):
+    """Without a log: every call writes its state."""
+
+    log_bytes = 0
+    rooms: tuple[int, ...] = (STATE // 4, 0)  # for a record and no state, and for nothing
+
     def setUp(self) -> None:
         super().setUp()
         self.disk = self.folder / "disk"
@@ -30,7 +35,8 @@ class FullDiskTest(FleetTest):
         mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
         if mounted:
             self.stack.callback(subprocess.run, ["umount", str(self.disk)], check=True)
-        fleet = self.fleet(store=f"dir:{self.disk / 'store'}", proxied=False, count=1)
+        log = ("--storage-log-bytes", str(self.log_bytes))
+        fleet = self.fleet(*log, store=f"dir:{self.disk / 'store'}", proxied=False, count=1)
         self.replica = fleet.replicas[0]
         self.client = self.stack.enter_context(Client(self.replica.grpc, retry=Retry(attempts=1), timeout=PATIENCE))
         reference = self.stack.enter_context(Client(self.untouched.grpc, timeout=PATIENCE))
@@ -55,7 +61,7 @@ class FullDiskTest(FleetTest):
 
     def test_calls_are_refused_and_sessions_stay(self) -> None:
         self.check_that_all_continue(0)
-        for turn, room in enumerate((STATE // 4, 0), 1):  # for a record and no state, and for nothing
+        for turn, room in enumerate(self.rooms, 1):
             with self.subTest(room=room):
                 self.set_room(room)
                 for session in self.sessions:
@@ -75,6 +81,13 @@ class FullDiskTest(FleetTest):
     def check_that_all_continue(self, turn: int) -> None:
         for session, reference in zip(self.sessions, self.references):
             self.assertEqual(ask(session, turn), ask(reference, turn), f"{session.id}, turn {turn}")
+
+
+class LogTest(FullDiskTest):
+    """A call writes an entry of the log into the record, which needs room, too."""
+
+    log_bytes = 65536
+    rooms = (0,)
 
 
 def ask(session: Session, turn: int) -> list[int]:
