@@ -2,7 +2,8 @@
 
     RUNNEL=build/release/runnel build/page/bin/python -m unittest discover -s tests/page -p '*_test.py'
 
-Run by ctest (page.browser) for `make test-page`, which installs the browser.
+Run by ctest (page.browser) for `make test-page`, which installs the browser. With RUNNEL_PAGE_FILES=server/web/page the
+browser takes the page from that folder instead of from the program, so a change of the page can be tried without a build.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
+PAGE_FILES = os.environ.get("RUNNEL_PAGE_FILES")
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PICTURES = "mnist-small"
 TEXT = "text-small"
 ENDLESS = "text-endless-small"  # has no longest text: what takes long is done with it
@@ -100,6 +104,20 @@ class Server:
         return sum(line.split()[2] == remote and line.split()[3] == "01" for line in lines)
 
 
+def take_page_from(folder: pathlib.Path, context: BrowserContext, server: Server) -> None:
+    """Has the browser take the page's files from `folder`, with the headers that the server sends for them."""
+    with urllib.request.urlopen(server.url, timeout=PATIENCE) as answer:
+        headers = {name: answer.headers[name] for name in ("Content-Security-Policy", "X-Content-Type-Options")}
+
+    def answer_with(name: str, route: Route) -> None:
+        file = folder / name
+        kind = f"{TYPES[file.suffix]}; charset=utf-8"
+        route.fulfill(body=file.read_bytes(), headers={**headers, "Content-Type": kind})
+
+    context.route(server.url + "/", lambda route: answer_with("index.html", route))
+    context.route(server.url + "/page/*", lambda route: answer_with(route.request.url.rsplit("/", 1)[1], route))
+
+
 class BrowserTest(unittest.TestCase):
     """One browser; each test has a window of its own, whose requests and errors are watched."""
 
@@ -125,6 +143,8 @@ class BrowserTest(unittest.TestCase):
     ) -> Iterator[Page]:
         context = self.browser.new_context(viewport={"width": width, "height": 900}, **options)
         context.set_default_timeout(PATIENCE * 1000)
+        if PAGE_FILES:
+            take_page_from(pathlib.Path(PAGE_FILES), context, server)
         page = context.new_page()
         faults: list[str] = []
         page.on("pageerror", lambda error: faults.append(str(error)))
