@@ -4,6 +4,8 @@
 // once, one for the status.
 const kStreams = 4;
 const kStatusTimeout = 5000;
+const kLongestFrame = 200;
+const kFrame = 16;  // ms for which events are taken until the browser draws and hears its user
 
 let key = '';
 export function setKey(text) {
@@ -90,6 +92,16 @@ export const readFile = (path) => streams.run(async () => (await ask('GET', path
 export const writeFile = (path, body) =>
   streams.run(() => json(ask('PUT', path, { body, type: 'application/octet-stream' })));
 
+// Lets the browser draw and hear its user. The stream waits until then, so a server that is faster than
+// the page cannot flood it.
+async function breathe() {
+  if (document.hidden) return;
+  await new Promise((go) => {
+    requestAnimationFrame(go);
+    setTimeout(go, kLongestFrame);  // no frame comes if the page is hidden now
+  });
+}
+
 // Calls `take` with each event of the answer, as an object. Rejects with the server's error where the
 // stream has one.
 export function stream(path, body, signal, take) {
@@ -97,6 +109,7 @@ export function stream(path, body, signal, take) {
     const answer = await ask('POST', path, { body: text({ ...body, stream: true }), signal });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = '';
+    let began = performance.now();
     try {
       for (;;) {
         const { done, value } = await reader.read();
@@ -104,6 +117,10 @@ export function stream(path, body, signal, take) {
         const events = (rest + value).split('\n\n');
         rest = events.pop();
         for (const event of events) takeEvent(event, take);
+        if (performance.now() - began > kFrame) {
+          await breathe();
+          began = performance.now();
+        }
       }
     } catch (error) {
       if (error instanceof ServerError || error.name === 'AbortError') throw error;
