@@ -69,6 +69,10 @@ class Server:
         self.start()
 
     def path_of(self, model: str) -> str:
+        """The argument of `runnel serve` for a model of the zoo, for NAME=PATH in the checkout, or for "talk"."""
+        if "=" in model:
+            name, path = model.split("=")
+            return f"{name}={ROOT / path}"
         if model != "talk":
             return str(ROOT / "zoo" / model)
         bundle = pathlib.Path(self.folder.name) / model
@@ -180,6 +184,18 @@ class BrowserTest(unittest.TestCase):
         page.get_by_role("button", name="Write", exact=True).click()
         self.wait_for_text(page, len(prompt) + values)
         return self.text(page)
+
+    def write_values(self, page: Page, prompt: str, values: int) -> list[str]:
+        """Has a model without text continue these values, and gives all values that the page shows."""
+        page.get_by_label("Values to read first").fill(prompt)
+        self.settings(page, values=str(values), seed="7")
+        before = self.values(page)
+        page.get_by_role("button", name="Write", exact=True).click()
+        eventually(lambda: self.is_idle(page) and self.values(page) != before, f"{values} more values")
+        return self.values(page)
+
+    def values(self, page: Page) -> list[str]:
+        return self.text(page).split()
 
     def wait_for_text(self, page: Page, size: int) -> None:
         eventually(lambda: len(self.text(page)) == size and self.is_idle(page), f"{size} values")
