@@ -3,7 +3,7 @@
     RUNNEL=build/release/runnel build/page/bin/python -m unittest discover -s tests/page -p '*_test.py'
 
 Run by ctest (page.browser) for `make test-page`, which installs the browser. With RUNNEL_PAGE_FILES=server/web/page the
-browser takes the page from that folder instead of from the program, so a change of the page can be tried without a build.
+browser takes the page from that folder and not from the program, so a change of the page can be tried without a build.
 """
 
 from __future__ import annotations
