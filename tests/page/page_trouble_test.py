@@ -46,7 +46,12 @@ class Trouble(BrowserTest):
             self.choose(page, TEXT)
             self.settings(page, temperature="-1")
             page.get_by_role("button", name="Write", exact=True).click()
-            eventually(lambda: "temperature" in page.get_by_role("alert").first.inner_text(), "the error")
+            alert = page.get_by_role("alert").filter(has_text="temperature")
+            alert.wait_for()
+            self.assertIn("Change the setting or the text that the message names", alert.inner_text())
+            self.settings(page, temperature="1")
+            self.write(page)
+            self.assertFalse(page.get_by_role("alert").first.is_visible(), "an error that is over")
 
     def test_a_small_server_draws_what_it_can(self) -> None:
         server = self.serve(models=("mnist-small",), sessions=4)
