@@ -101,6 +101,11 @@ class Server:
             self.process.wait(PATIENCE)
         self.folder.cleanup()
 
+    def cpu_seconds(self) -> float:
+        """Processor time that the server has used, in user and kernel mode."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def connections(self) -> int:
         """HTTP connections that are open, by the kernel's table."""
         remote = f"0100007F:{self.port:04X}"

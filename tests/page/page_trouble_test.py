@@ -6,10 +6,13 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 
 from browser import COMPLETED, ENDLESS, MANY, RUNNEL, SHEET, TEXT, BrowserTest, eventually
 from playwright.sync_api import Page
+
+WATCHED = 6  # answers with the status, one a second
 
 
 class Trouble(BrowserTest):
@@ -52,6 +55,23 @@ class Trouble(BrowserTest):
             self.settings(page, temperature="1")
             self.write(page)
             self.assertFalse(page.get_by_role("alert").first.is_visible(), "an error that is over")
+
+    def test_a_page_that_watches_costs_the_server_little(self) -> None:
+        """Less than 2% of one core, so other streams cannot lose more than that to a page."""
+        server = self.serve()
+        with self.window(server) as page:
+            self.wait_until_drawn(page, COMPLETED, 6)
+            asked: list[str] = []
+            page.on("request", lambda request: asked.append(request.url.removeprefix(server.url)))
+            with page.expect_response(f"{server.url}/v1/status"):
+                pass
+            asked.clear()
+            began, used = time.monotonic(), server.cpu_seconds()
+            for _ in range(WATCHED):
+                with page.expect_response(f"{server.url}/v1/status"):
+                    pass
+            self.assertLess(server.cpu_seconds() - used, 0.02 * (time.monotonic() - began))
+            self.assertEqual(asked, ["/v1/status"] * WATCHED, "one request a second, and no other")
 
     def test_a_small_server_draws_what_it_can(self) -> None:
         server = self.serve(models=("mnist-small",), sessions=4)
