@@ -82,7 +82,7 @@ export class Tree extends EventTarget {
   async extend(branch, { prompt, max, options = {} }, signal, told = () => {}) {
     await this.settle(branch);
     const end = this.model.max_length ?? Infinity;
-    if (branch.position >= end) throw new Error(`A sequence of this model has ${end} values at most, and this one has them. Fork it at an earlier value, or begin anew.`);
+    if (branch.position >= end) throw new Error(`This sequence has ${end} values, the most that the model can hold. Fork it at an earlier value, or begin a new one.`);
     const ids = prompt === undefined ? undefined : await this.idsOf(branch, prompt);
     branch.isBusy = true;
     this.changed();
@@ -102,7 +102,8 @@ export class Tree extends EventTarget {
     }
   }
 
-  // The ids of a text, or of values as somebody types them. Those of a new sequence come after the model's first value, if it has one.
+  // The ids of a text, or of values as somebody types them. Those of a new sequence come after the
+  // model's first value, if it has one.
   async idsOf(branch, text) {
     let ids = [];
     if (!this.model.has_text) ids = idsOf(this.model, text);
@@ -114,7 +115,7 @@ export class Tree extends EventTarget {
   async run(branch, options, signal, told) {
     const hasOdds = !this.model.image;
     const body = { model: this.model.id, session: branch.id, return_token_ids: true, ...options };
-    if (hasOdds) body.logprobs = kTop;
+    if (hasOdds) body.logprobs = Math.min(kTop, this.model.vocabulary);
     if (hasOdds && options.prompt !== undefined) body.echo = true;
     let reason = null;
     branch.isLoose = true;
@@ -162,7 +163,7 @@ export class Tree extends EventTarget {
   // A new session that has read what the branch knows: for servers without --rewind, and for sessions
   // that have ended.
   async rebuild(branch) {
-    if (branch.first > 0) throw new Error('The session has ended, and this page does not know how it began. Load its state again.');
+    if (branch.first > 0) throw new Error('The session has ended, and this page does not know its first values. Load its state again.');
     const old = branch.id;
     branch.id = (await post('/v1/sessions', { model: this.model.id })).id;
     if (!branch.isGone) await remove(`${path(old)}?model=${encodeURIComponent(this.model.id)}`).catch(() => {});

@@ -44,6 +44,7 @@ function bytesAt(model, position) {
 }
 
 const short = (value) => value.toLocaleString('en-US', { maximumSignificantDigits: 3 });
+const headsOf = (shape) => `${shape[0]} head${shape[0] === 1 ? '' : 's'}`;
 const layerOf = (part, i) => /\d+/.exec(part.name)?.[0] ?? String(i);
 const normOf = (numbers) => Math.sqrt(numbers.reduce((sum, x) => sum + x * x, 0));
 
@@ -53,7 +54,7 @@ export function matricesOf(parts) {
   const flat = parts.filter((part) => part.shape.length === 2).map((part) => ({ ...part, shape: [1, ...part.shape] }));
   return (cubes.length > 0 ? cubes : flat).map((part) => {
     const norm = normOf(part.numbers);
-    return { ...part, norm, about: `${part.shape[0]} heads of ${part.shape[1]} by ${part.shape[2]}, norm ${short(norm)}` };
+    return { ...part, norm, about: `${headsOf(part.shape)} of ${part.shape[1]} by ${part.shape[2]}, norm ${short(norm)}` };
   });
 }
 
@@ -76,8 +77,9 @@ export function cachesOf(parts, positions) {
         }
       }
     }
-    const about = `${heads} heads of ${size}, the last ${shown} of ${number(positions)} positions`;
-    return { name, shape: [heads, size, kMostPositions], numbers: last, about };
+    const drawn = [heads, size, kMostPositions];
+    const about = `${headsOf(drawn)} of ${size}, the last ${shown} of ${number(positions)} positions`;
+    return { name, shape: drawn, numbers: last, about };
   });
 }
 

@@ -71,7 +71,7 @@ class WritePanel {
     this.add = button('Add and continue', () => this.go(this.branch, this.prompt.value));
     this.stop = button('Stop', () => this.control?.abort());
     this.error = errorBox();
-    this.speed = h('p', { className: 'note speed' }, 'The stronger the shade, the less likely the token was. Point at one for what could have come instead.');
+    this.speed = h('p', { className: 'note speed' }, 'The stronger the shade, the less likely the token was. Point at one, or tap it, to see what could have come instead.');
     this.view = new TokenView();
     this.view.element.setAttribute('role', 'region');
     this.view.element.setAttribute('aria-label', 'What the model has read and written');
