@@ -114,7 +114,7 @@ class Everybody(BrowserTest):
         page.keyboard.press(key)
 
     def replace(self, page: Page, name: str, text: str) -> None:
-        """Types into a field in place of what it has."""
+        """Replaces the content of a field."""
         self.go_to(page, name)
         page.keyboard.press("Control+a")
         page.keyboard.type(text)
@@ -164,7 +164,7 @@ class Everybody(BrowserTest):
             both = page.locator(".compare .note").all_inner_texts
             eventually(lambda: both() == ["26 values, the first 26 alike"] * 2, "two alike branches")
             self.press(page, "Continue both")
-            eventually(lambda: all(text.startswith("86 values") for text in both()), "both went on")
+            eventually(lambda: all(text.startswith("86 values") for text in both()), "both are continued")
             self.press(page, "Look at the state", "Space")
             page.locator("canvas.matrix").first.wait_for()
             with page.expect_download() as file:
@@ -179,7 +179,7 @@ class Everybody(BrowserTest):
             eventually(lambda: page.locator(".branches button").count() == 3, "the loaded state")
 
     def outlines(self, page: Page) -> list[str]:
-        """What has an outline, and so is seen to have the focus."""
+        """Names of the buttons that are drawn as having the focus."""
         return list(
             page.locator("button, label.button").evaluate_all(
                 """all => all.filter(e => getComputedStyle(e).outlineStyle === 'solid').map(e => e.textContent)"""

@@ -76,7 +76,7 @@ class States(BrowserTest):
         return page.get_by_role("region", name="State", exact=True)
 
     def look(self, page: Page) -> list[str]:
-        """What the page says of each picture of the state, once it has looked."""
+        """Looks at the state, and gives the caption of each picture."""
         before = page.locator(".matrices figcaption").all_inner_texts()
         page.get_by_role("button", name="Look at the state").click()
         eventually(lambda: page.locator(".matrices figcaption").all_inner_texts() != before, "another look")

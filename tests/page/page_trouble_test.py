@@ -57,7 +57,7 @@ class Trouble(BrowserTest):
             self.assertFalse(page.get_by_role("alert").first.is_visible(), "an error that is over")
 
     def test_a_page_that_watches_costs_the_server_little(self) -> None:
-        """Less than 2% of one core, so other streams cannot lose more than that to a page."""
+        # At most 2% of one core, so a page costs other streams no more than that.
         server = self.serve()
         with self.window(server) as page:
             self.wait_until_drawn(page, COMPLETED, 6)

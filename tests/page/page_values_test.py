@@ -21,7 +21,7 @@ class Values(BrowserTest):
         cls.server = cls.serve(models=("copy", "letters=tests/golden/symbols_relu_none"))
 
     def copy(self, page: Page) -> list[str]:
-        """What the model says after it was told TOLD."""
+        """Has the model read TOLD, and gives the values that follow."""
         self.settings(page, temperature="0")
         said = self.write_values(page, " ".join([*TOLD, END]), len(TOLD))
         self.assertEqual(said[: len(TOLD) + 1], [*TOLD, END])
