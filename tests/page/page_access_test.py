@@ -89,14 +89,9 @@ class Everybody(BrowserTest):
             page.keyboard.press("Tab")
             self.assertEqual(page.evaluate("document.activeElement.className"), "skip")
             page.keyboard.press("Enter")
-            self.go_to(page, "mnist-small")
-            while page.evaluate("document.activeElement.value") != TEXT:
-                page.keyboard.press("ArrowDown")
-            self.go_to(page, "Text to read first")
-            page.keyboard.press("Control+a")
-            page.keyboard.type("Once ")
-            self.go_to(page, "Write")
-            page.keyboard.press("Enter")
+            self.start_at(page, TEXT)
+            self.replace(page, "Text to read first", "Once ")
+            self.press(page, "Write")
             self.wait_for_text(page, 125)
             self.go_to(page, "Token")
             for _ in range(8):
@@ -122,8 +117,11 @@ class Everybody(BrowserTest):
     def start_at(self, page: Page, model: str) -> None:
         """Chooses a model with the arrow keys."""
         self.go_to(page, "mnist-small")
-        while page.evaluate("document.activeElement.value") != model:
+        for _ in range(3):
+            if page.evaluate("document.activeElement.value") == model:
+                return
             page.keyboard.press("ArrowDown")
+        self.fail(f"the arrow keys do not reach {model!r}")
 
     def test_a_conversation_by_keys_alone(self) -> None:
         with self.window(self.server) as page:
@@ -147,7 +145,7 @@ class Everybody(BrowserTest):
             page.locator(".turn.user .said", has_text="The sea was").wait_for()
             answered.wait_for()
             self.press(page, "New conversation")
-            page.locator(".turn").wait_for(state="detached")
+            eventually(lambda: page.locator(".turn").count() == 0, "an empty conversation")
 
     def test_branches_are_compared_and_states_loaded_by_keys_alone(self) -> None:
         with self.window(self.server) as page:
@@ -194,6 +192,14 @@ class Everybody(BrowserTest):
             self.press(page, "Picture 1")
             upper = SIDE * SIDE // 2
             eventually(lambda: self.pixels(page, PAD)[0][:upper] == self.pixels(page, SHEET)[0][:upper], "its half")
+            self.go_to(page, "Play slowly")
+            page.keyboard.press("Tab")
+            page.keyboard.press("ArrowUp")  # from 120 to 30 values per second, so that a drawing takes half a minute
+            page.keyboard.press("Shift+Tab")
+            page.keyboard.press("Enter")
+            eventually(lambda: min(self.pixels(page, SHEET)[0]) < 0, "pictures that are not whole yet")
+            page.keyboard.press("Space")
+            eventually(lambda: page.get_by_role("button", name="Pause").count() == 0, "the pause")
             self.press(page, "New picture")
             eventually(lambda: "A 112 values" in page.locator(".branches").inner_text(), "four rows")
             self.press(page, "Draw 4 rows")
