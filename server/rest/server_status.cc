@@ -1,5 +1,7 @@
 #include "server/rest/server_status.h"
 
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -15,7 +17,8 @@ namespace runnel {
 namespace {
 
 constexpr const char* kCall = "GetStatus";
-constexpr double kNanoseconds = 1e9;  // in a second
+constexpr double kNanoseconds = 1e9;   // in a second
+constexpr int64_t kMostSymbols = 256;  // of a model: a page asks for the status every second
 
 OrderedJson image_json(const Spec& spec) {
   if (!spec.image) return nullptr;
@@ -28,6 +31,12 @@ OrderedJson image_json(const Spec& spec) {
 OrderedJson begin_json(const Spec& spec) {
   const bool is_given = spec.begin && spec.begin->histogram.empty();
   return is_given ? OrderedJson(spec.begin->value) : OrderedJson();
+}
+
+// How the values are written; null where they are numbers, or too many to be listed.
+OrderedJson symbols_json(const Spec& spec) {
+  const bool is_listed = !spec.symbols.empty() && std::ssize(spec.symbols) <= kMostSymbols;
+  return is_listed ? OrderedJson(spec.symbols) : OrderedJson();
 }
 
 // What the model is.
@@ -43,6 +52,7 @@ OrderedJson described(const ServedModel& model) {
           {"max_length", spec.max_length() == 0 ? OrderedJson() : OrderedJson(spec.max_length())},
           {"begin", begin_json(spec)},
           {"image", image_json(spec)},
+          {"symbols", symbols_json(spec)},
           {"has_text", model.tokenizer != nullptr},
           {"has_chat", model.chat != nullptr}};
 }

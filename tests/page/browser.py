@@ -2,7 +2,8 @@
 
     RUNNEL=build/release/runnel build/page/bin/python -m unittest discover -s tests/page -p '*_test.py'
 
-Run by ctest (page.browser) for `make test-page`, which installs the browser.
+Run by ctest (page.browser) for `make test-page`, which installs the browser. With RUNNEL_PAGE_FILES=server/web/page the
+browser takes the page from that folder and not from the program, so a change of the page can be tried without a build.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
+PAGE_FILES = os.environ.get("RUNNEL_PAGE_FILES")
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PICTURES = "mnist-small"
 TEXT = "text-small"
 ENDLESS = "text-endless-small"  # has no longest text: what takes long is done with it
@@ -65,6 +69,10 @@ class Server:
         self.start()
 
     def path_of(self, model: str) -> str:
+        """The argument of `runnel serve` for a model of the zoo, for NAME=PATH in the checkout, or for "talk"."""
+        if "=" in model:
+            name, path = model.split("=")
+            return f"{name}={ROOT / path}"
         if model != "talk":
             return str(ROOT / "zoo" / model)
         bundle = pathlib.Path(self.folder.name) / model
@@ -93,11 +101,30 @@ class Server:
             self.process.wait(PATIENCE)
         self.folder.cleanup()
 
+    def cpu_seconds(self) -> float:
+        """Processor time that the server has used, in user and kernel mode."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def connections(self) -> int:
         """HTTP connections that are open, by the kernel's table."""
         remote = f"0100007F:{self.port:04X}"
         lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
         return sum(line.split()[2] == remote and line.split()[3] == "01" for line in lines)
+
+
+def take_page_from(folder: pathlib.Path, context: BrowserContext, server: Server) -> None:
+    """Has the browser take the page's files from `folder`, with the headers that the server sends for them."""
+    with urllib.request.urlopen(server.url, timeout=PATIENCE) as answer:
+        headers = {name: answer.headers[name] for name in ("Content-Security-Policy", "X-Content-Type-Options")}
+
+    def answer_with(name: str, route: Route) -> None:
+        file = folder / name
+        kind = f"{TYPES[file.suffix]}; charset=utf-8"
+        route.fulfill(body=file.read_bytes(), headers={**headers, "Content-Type": kind})
+
+    context.route(server.url + "/", lambda route: answer_with("index.html", route))
+    context.route(server.url + "/page/*", lambda route: answer_with(route.request.url.rsplit("/", 1)[1], route))
 
 
 class BrowserTest(unittest.TestCase):
@@ -125,6 +152,8 @@ class BrowserTest(unittest.TestCase):
     ) -> Iterator[Page]:
         context = self.browser.new_context(viewport={"width": width, "height": 900}, **options)
         context.set_default_timeout(PATIENCE * 1000)
+        if PAGE_FILES:
+            take_page_from(pathlib.Path(PAGE_FILES), context, server)
         page = context.new_page()
         faults: list[str] = []
         page.on("pageerror", lambda error: faults.append(str(error)))
@@ -160,6 +189,18 @@ class BrowserTest(unittest.TestCase):
         page.get_by_role("button", name="Write", exact=True).click()
         self.wait_for_text(page, len(prompt) + values)
         return self.text(page)
+
+    def write_values(self, page: Page, prompt: str, values: int) -> list[str]:
+        """Has a model without text continue these values, and gives all values that the page shows."""
+        page.get_by_label("Values to read first").fill(prompt)
+        self.settings(page, values=str(values), seed="7")
+        before = self.values(page)
+        page.get_by_role("button", name="Write", exact=True).click()
+        eventually(lambda: self.is_idle(page) and self.values(page) != before, f"{values} more values")
+        return self.values(page)
+
+    def values(self, page: Page) -> list[str]:
+        return self.text(page).split()
 
     def wait_for_text(self, page: Page, size: int) -> None:
         eventually(lambda: len(self.text(page)) == size and self.is_idle(page), f"{size} values")

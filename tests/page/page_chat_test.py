@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unittest
 
 from browser import MANY, BrowserTest, Server, eventually
@@ -33,6 +34,12 @@ class Conversations(BrowserTest):
         chat.get_by_label("Values").fill(values)
         chat.get_by_label("Seed").fill("7")
 
+    def assert_read_little(self, page: Page) -> None:
+        """The server had a state of the conversation up to the last message."""
+        note = page.locator(".turn .note").last.inner_text()
+        read, whole = map(int, re.search(r"read (\d+) of (\d+)", note).groups())
+        self.assertLess(read, whole / 2)
+
     def test_turns_are_retried_edited_and_stay(self) -> None:
         with self.window(self.server) as page:
             self.begin(page)
@@ -48,7 +55,16 @@ class Conversations(BrowserTest):
             self.wait(page)
             self.assertEqual(self.turns(page)[:3], first[:3])
             self.assertNotEqual(self.turns(page)[3], first[3])
+            self.assert_read_little(page)
             page.get_by_role("button", name="Version before").click()
+            self.assertEqual(self.turns(page), first)
+            page.get_by_role("button", name="Edit").last.click()
+            page.get_by_label("Your message, edited").fill("And so")
+            page.get_by_role("button", name="Send edited").click()
+            self.wait(page)
+            self.assertEqual(self.turns(page)[:3], [*first[:2], "And so"])
+            self.assert_read_little(page)
+            page.get_by_role("button", name="Version before").first.click()
             self.assertEqual(self.turns(page), first)
             page.get_by_role("button", name="Edit").first.click()
             page.get_by_label("Your message, edited").fill("The sea was")

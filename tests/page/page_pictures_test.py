@@ -41,7 +41,7 @@ class Pictures(BrowserTest):
             self.assertTrue(all(max(picture) > 200 for picture in drawn))
             note = page.locator("section:has(h2:text-is('Draw')) .speed")
             self.assertRegex(note.inner_text(), r"[1-9][\d,]* values per second, seed \d+")
-            eventually(lambda: page.locator("[data-figure=values]").inner_text() not in ("–", ""), "the strip")
+            self.assert_strip_counts(page)
             page.locator("section", has=page.get_by_role("heading", name="Draw")).get_by_label(
                 "Pictures"
             ).select_option("4")
@@ -50,6 +50,26 @@ class Pictures(BrowserTest):
             with page.expect_download() as file:
                 page.get_by_role("button", name="Save as PNG").first.click()
             self.assertEqual(png_size(pathlib.Path(file.value.path())), (8 * (2 * SIDE + 2),) * 2)
+
+    def assert_strip_counts(self, page: Page) -> None:
+        """The strip tells of pictures that are drawn together."""
+        page.evaluate(
+            """() => {
+              window.shown = {values: [], rows: [], first: [], sessions: []};
+              const note = () => Object.entries(window.shown).forEach(([name, all]) =>
+                all.push(document.querySelector(`[data-figure=${name}]`).textContent));
+              new MutationObserver(note).observe(document.getElementById('strip'), {childList: true, subtree: true});
+            }"""
+        )
+        page.get_by_role("button", name="Draw", exact=True).click()
+        self.wait_until_drawn(page, SHEET, 16)
+
+        def most(name: str) -> float:
+            told = [text.replace(",", "") for text in page.evaluate("name => window.shown[name]", name)]
+            return max((float(text) for text in told if text != "–"), default=0)
+
+        eventually(lambda: most("values") > 0 and most("rows") > 1, "values and rows")
+        eventually(lambda: 0 < most("first") < 60_000, "a time to the first value")
 
     def test_the_upper_half_is_drawn_with_the_mouse(self) -> None:
         with self.window(self.server) as page:

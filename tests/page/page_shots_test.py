@@ -25,9 +25,10 @@ class Shots(BrowserTest):
         cls.server = cls.serve()
         SHOTS.mkdir(parents=True, exist_ok=True)
 
-    def shoot(self, page: Page, name: str, height: int, width: int = 1180) -> None:
-        page.evaluate("scrollTo(0, 0)")
+    def shoot(self, page: Page, name: str, height: int, width: int = 1180, top: str = "header") -> None:
+        """Takes the page from the element `top` on."""
         page.set_viewport_size({"width": width, "height": height})
+        page.locator(top).first.evaluate("e => scrollTo(0, e.offsetTop - 12)")
         page.wait_for_timeout(2500)
         file = SHOTS / f"{name}.png"
         page.screenshot(path=file)
@@ -73,7 +74,7 @@ class Shots(BrowserTest):
             page.get_by_role("button", name="Continue", exact=True).click()
             self.wait_for_text(page, 180)
             page.locator(".token").nth(60).click()
-            self.shoot(page, "page-text", 1080, 1080)
+            self.shoot(page, "page-text", 1160, 1080, "section:has(h2:text-is('Write'))")
 
 
 if __name__ == "__main__":

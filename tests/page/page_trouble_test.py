@@ -6,10 +6,13 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 
 from browser import COMPLETED, ENDLESS, MANY, RUNNEL, SHEET, TEXT, BrowserTest, eventually
 from playwright.sync_api import Page
+
+WATCHED = 6  # answers with the status, one a second
 
 
 class Trouble(BrowserTest):
@@ -46,7 +49,29 @@ class Trouble(BrowserTest):
             self.choose(page, TEXT)
             self.settings(page, temperature="-1")
             page.get_by_role("button", name="Write", exact=True).click()
-            eventually(lambda: "temperature" in page.get_by_role("alert").first.inner_text(), "the error")
+            alert = page.get_by_role("alert").filter(has_text="temperature")
+            alert.wait_for()
+            self.assertIn("Change the setting or the text that the message names", alert.inner_text())
+            self.settings(page, temperature="1")
+            self.write(page)
+            self.assertFalse(page.get_by_role("alert").first.is_visible(), "an error that is over")
+
+    def test_a_page_that_watches_costs_the_server_little(self) -> None:
+        # At most 2% of one core, so a page costs other streams no more than that.
+        server = self.serve()
+        with self.window(server) as page:
+            self.wait_until_drawn(page, COMPLETED, 6)
+            asked: list[str] = []
+            page.on("request", lambda request: asked.append(request.url.removeprefix(server.url)))
+            with page.expect_response(f"{server.url}/v1/status"):
+                pass
+            asked.clear()
+            began, used = time.monotonic(), server.cpu_seconds()
+            for _ in range(WATCHED):
+                with page.expect_response(f"{server.url}/v1/status"):
+                    pass
+            self.assertLess(server.cpu_seconds() - used, 0.02 * (time.monotonic() - began))
+            self.assertEqual(asked, ["/v1/status"] * WATCHED, "one request a second, and no other")
 
     def test_a_small_server_draws_what_it_can(self) -> None:
         server = self.serve(models=("mnist-small",), sessions=4)

@@ -4,6 +4,8 @@
 // once, one for the status.
 const kStreams = 4;
 const kStatusTimeout = 5000;
+const kLongestFrame = 200;
+const kFrame = 16;  // ms for which events are taken until the browser draws and hears its user
 
 let key = '';
 export function setKey(text) {
@@ -31,14 +33,22 @@ const streams = new Lane(kStreams);
 const shorts = new Lane(1);
 
 const kRemedies = {
+  400: 'Change the setting or the text that the message names, then try again.',
   401: 'Type a key of this server into the field at the top and press Use.',
-  403: 'Whoever runs the server can allow this with --http-hosts or --http-origins.',
-  404: 'Choose a model from the list, or begin anew: a session ends when it has been idle too long.',
-  409: 'The session is in use or stands elsewhere. Wait for it, or fork it.',
-  413: 'Send less.',
+  403: 'Use a key that is allowed to do this. The owner of the server can allow other hosts and pages with --http-hosts and --http-origins.',
+  404: 'Choose a model from the list, or begin a new session: the server ends sessions that are idle too long.',
+  405: 'Reload the page: it may be older than the server.',
+  408: 'The server was too busy to answer in time. Try again.',
+  409: 'Something else uses the session or has changed it. Wait a moment and try again, or fork it.',
+  413: 'Send a shorter text.',
   429: 'The server has no room now. Wait a moment, or delete a session.',
-  503: 'The server loads its models, or stops. This page tries again by itself.',
+  500: 'Try again. If it fails again, tell the owner of the server: its log has the cause.',
+  501: 'This model or this server cannot do this. Choose another model.',
+  503: 'The server is loading its models or shutting down. This page tries again by itself.',
 };
+
+// Of an error in a stream, by its type: its head was sent with status 200.
+const kStatusOf = { invalid_request_error: 400, authentication_error: 401, rate_limit_error: 429 };
 
 export class ServerError extends Error {
   constructor(status, error) {
@@ -54,7 +64,7 @@ class LostServer extends Error {
   constructor() {
     super('The server does not answer.');
     this.name = 'LostServer';
-    this.remedy = 'Start it again: this page notices, and goes on.';
+    this.remedy = 'Start it again. This page notices by itself, and continues.';
   }
 }
 
@@ -90,6 +100,16 @@ export const readFile = (path) => streams.run(async () => (await ask('GET', path
 export const writeFile = (path, body) =>
   streams.run(() => json(ask('PUT', path, { body, type: 'application/octet-stream' })));
 
+// Lets the browser draw and hear its user. The stream waits until then, so a server that is faster than
+// the page cannot flood it.
+async function breathe() {
+  if (document.hidden) return;
+  await new Promise((go) => {
+    requestAnimationFrame(go);
+    setTimeout(go, kLongestFrame);  // no frame comes if the page is hidden now
+  });
+}
+
 // Calls `take` with each event of the answer, as an object. Rejects with the server's error where the
 // stream has one.
 export function stream(path, body, signal, take) {
@@ -97,6 +117,7 @@ export function stream(path, body, signal, take) {
     const answer = await ask('POST', path, { body: text({ ...body, stream: true }), signal });
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = '';
+    let began = performance.now();
     try {
       for (;;) {
         const { done, value } = await reader.read();
@@ -104,6 +125,10 @@ export function stream(path, body, signal, take) {
         const events = (rest + value).split('\n\n');
         rest = events.pop();
         for (const event of events) takeEvent(event, take);
+        if (performance.now() - began > kFrame) {
+          await breathe();
+          began = performance.now();
+        }
       }
     } catch (error) {
       if (error instanceof ServerError || error.name === 'AbortError') throw error;
@@ -118,7 +143,7 @@ function takeEvent(event, take) {
   for (const line of event.split('\n')) {
     if (!line.startsWith('data: ') || line === 'data: [DONE]') continue;
     const data = JSON.parse(line.slice(6));
-    if (data.error) throw new ServerError(Number(data.error.status ?? 500), data.error);
+    if (data.error) throw new ServerError(kStatusOf[data.error.type] ?? 500, data.error);
     take(data);
   }
 }

@@ -1,6 +1,7 @@
 // The sessions that this page has made of one model: what each has read and written, and how they
 // have forked. The server knows states and positions; what the values were is known here alone.
 import { get, post, remove, removeAtEnd, stream, readFile, writeFile } from './api.js';
+import { nameOf, nameOfToken, idsOf } from './values.js';
 
 const kTop = 5;         // alternatives of each token
 const kTries = 20;      // for a session to come to rest after its stream was stopped
@@ -13,14 +14,16 @@ function bytesOf(token) {
   return Uint8Array.from(token.matchAll(/\\x([0-9a-f]{2})/g), (match) => parseInt(match[1], 16));
 }
 
-// The tokens of an event: id, bytes of text, probability, and the most likely ones in its place.
-function tokensOf(choice) {
+// The tokens of an event: id, bytes of text or the name of the value, probability, and the most likely
+// ones in its place.
+function tokensOf(choice, model) {
   const told = choice.logprobs;
   return (choice.token_ids ?? []).map((id, i) => ({
     id,
-    bytes: told ? bytesOf(told.tokens[i]) : null,
+    bytes: told && model.has_text ? bytesOf(told.tokens[i]) : null,
+    name: nameOf(model, id),
     p: told && told.token_logprobs[i] !== null ? Math.exp(told.token_logprobs[i]) : null,
-    top: told ? Object.entries(told.top_logprobs[i] ?? {}).map(([text, log]) => ({ text, p: Math.exp(log) })) : [],
+    top: told ? Object.entries(told.top_logprobs[i] ?? {}).map(([text, log]) => ({ text: model.has_text ? text : nameOfToken(model, text), p: Math.exp(log) })) : [],
   }));
 }
 
@@ -79,7 +82,7 @@ export class Tree extends EventTarget {
   async extend(branch, { prompt, max, options = {} }, signal, told = () => {}) {
     await this.settle(branch);
     const end = this.model.max_length ?? Infinity;
-    if (branch.position >= end) throw new Error(`A sequence of this model has ${end} values at most, and this one has them. Fork it at an earlier value, or begin anew.`);
+    if (branch.position >= end) throw new Error(`This sequence has ${end} values, the most that the model can hold. Fork it at an earlier value, or begin a new one.`);
     const ids = prompt === undefined ? undefined : await this.idsOf(branch, prompt);
     branch.isBusy = true;
     this.changed();
@@ -99,25 +102,28 @@ export class Tree extends EventTarget {
     }
   }
 
-  // The ids of a text. Those of a new sequence come after the model's first value, if it has one.
+  // The ids of a text, or of values as somebody types them. Those of a new sequence come after the
+  // model's first value, if it has one.
   async idsOf(branch, text) {
-    const ids = text === '' ? [] : (await post('/tokenize', { model: this.model.id, prompt: text })).tokens;
+    let ids = [];
+    if (!this.model.has_text) ids = idsOf(this.model, text);
+    else if (text !== '') ids = (await post('/tokenize', { model: this.model.id, prompt: text })).tokens;
     const begins = branch.position === 0 && this.model.begin !== null;
     return begins ? [this.model.begin, ...ids] : ids;
   }
 
   async run(branch, options, signal, told) {
-    const hasText = this.model.has_text;
+    const hasOdds = !this.model.image;
     const body = { model: this.model.id, session: branch.id, return_token_ids: true, ...options };
-    if (hasText) body.logprobs = kTop;
-    if (hasText && options.prompt !== undefined) body.echo = true;
+    if (hasOdds) body.logprobs = Math.min(kTop, this.model.vocabulary);
+    if (hasOdds && options.prompt !== undefined) body.echo = true;
     let reason = null;
     branch.isLoose = true;
     await stream('/v1/completions', body, signal, (event) => {
       const choice = event.choices[0];
       if (!choice) return;
-      const tokens = tokensOf(choice);
-      if (hasText && branch.position === 0 && tokens[0]?.id === this.model.begin) tokens[0].bytes = new Uint8Array();
+      const tokens = tokensOf(choice, this.model);
+      if (this.model.has_text && branch.position === 0 && tokens[0]?.id === this.model.begin) tokens[0].bytes = new Uint8Array();
       branch.tokens.push(...tokens);
       if (choice.finish_reason) {
         reason = choice.finish_reason;
@@ -157,7 +163,7 @@ export class Tree extends EventTarget {
   // A new session that has read what the branch knows: for servers without --rewind, and for sessions
   // that have ended.
   async rebuild(branch) {
-    if (branch.first > 0) throw new Error('The session has ended, and this page does not know how it began. Load its state again.');
+    if (branch.first > 0) throw new Error('The session has ended, and this page does not know its first values. Load its state again.');
     const old = branch.id;
     branch.id = (await post('/v1/sessions', { model: this.model.id })).id;
     if (!branch.isGone) await remove(`${path(old)}?model=${encodeURIComponent(this.model.id)}`).catch(() => {});

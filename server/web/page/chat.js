@@ -23,6 +23,7 @@ class Turn {
   }
 }
 
+const kNearEnd = 40;  // pixels
 const kNames = { user: 'You', assistant: 'Model' };
 
 export class ChatPanel {
@@ -134,7 +135,21 @@ export class ChatPanel {
       const kept = event.usage.prompt_tokens_details?.cached_tokens ?? 0;
       turn.note = `${number(event.usage.completion_tokens)} values, seed ${used}; read ${number(read - kept)} of ${number(read)}`;
     }
-    this.fill(turn);
+    if (this.isFilling) return;
+    this.isFilling = true;  // once a frame: the text of a long answer costs more than its next part
+    requestAnimationFrame(() => {
+      this.isFilling = false;
+      this.keepEnd(() => this.fill(turn));
+    });
+  }
+
+  // Changes what is shown, and keeps the end of the list in sight if it was in sight before.
+  keepEnd(change) {
+    const { list } = this;
+    const before = list.scrollTop;
+    const isAtEnd = list.scrollHeight - before - list.clientHeight < kNearEnd;
+    change();
+    list.scrollTop = isAtEnd ? list.scrollHeight : before;
   }
 
   // Shows what `turn` says by now.
@@ -149,7 +164,7 @@ export class ChatPanel {
     const isBusy = this.control !== null;
     this.send.disabled = isBusy;
     this.stop.disabled = !isBusy;
-    this.list.replaceChildren(...this.path().map((turn) => this.item(turn, isBusy)));
+    this.keepEnd(() => this.list.replaceChildren(...this.path().map((turn) => this.item(turn, isBusy))));
   }
 
   item(turn, isBusy) {

@@ -1,6 +1,6 @@
 // The page: which model is chosen, what it is, and the panels that fit it.
 import * as api from './api.js';
-import { h, find, card, number, bytes, announce } from './ui.js';
+import { h, find, number, bytes, announce } from './ui.js';
 import { Strip } from './strip.js';
 import { picturePanels } from './pictures.js';
 import { textPanels } from './text.js';
@@ -17,12 +17,12 @@ let isLost = false;
 function kindOf(model) {
   if (model.image) return `pictures, ${model.image.width} × ${model.image.height}`;
   if (model.has_chat) return 'text and chat';
-  return model.has_text ? 'text' : 'values';
+  return model.has_text ? 'text' : `${number(model.vocabulary)} values`;
 }
 
 function facts(model) {
   const rows = [
-    ['One session', bytes(model.state_bytes) + (model.position_bytes > 0 ? '' : ', however long')],
+    ['One session', (model.position_bytes > 0 ? 'at most ' : '') + bytes(model.state_bytes) + (model.position_bytes > 0 ? `, ${number(model.position_bytes)} bytes for each value` : ', however long')],
     ['In use', `${number(model.sessions - model.sessions_free)} of ${number(model.sessions)} sessions`],
     ['Free', `${number(model.sessions_free)} sessions`],
     ['Parameters', number(model.parameters)],
@@ -50,10 +50,7 @@ function showModels(models) {
 }
 
 function panelsOf(model) {
-  if (model.image) return picturePanels(model);
-  if (model.has_text) return textPanels(model);
-  const note = h('p', { className: 'note' }, 'The values of this model are neither pixels nor text. It answers by gRPC and at /v1/completions, with token ids.');
-  return { elements: [card('No picture of it', note)], returned() {}, close() {}, leave() {} };
+  return model.image ? picturePanels(model) : textPanels(model);
 }
 
 function choose(model) {

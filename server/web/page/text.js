@@ -1,10 +1,11 @@
-// The panels of a model that writes: a text that continues, each token with its probability and what
-// could have come instead.
+// The panels of a model that writes: a text that continues, or a list of values, each token with its
+// probability and what could have come instead.
 import { h, button, card, numberField, valueOf, seedOf, errorBox, announce, number, percent, shown, freshId } from './ui.js';
 import { Tree } from './branches.js';
 import { ChatPanel } from './chat.js';
 import { TokenView } from './tokens.js';
 import { sessionPanels } from './sessions.js';
+import { beginningOf, wordsOf } from './values.js';
 
 const kBeginning = 'The river was ';
 
@@ -33,7 +34,7 @@ class Inspector {
     this.slider.max = branch.tokens.length - 1;
     this.slider.value = i;
     view.mark(i);
-    const text = shown(view.text(i)) || 'part of a character';
+    const text = token.bytes ? shown(view.text(i)) || 'part of a character' : token.name;
     const odds = token.p === null ? 'given' : percent(token.p);
     this.slider.setAttribute('aria-valuetext', `${text}, ${odds}, position ${branch.first + i + 1}`);
     this.what.replaceChildren(h('strong', {}, text), ` ${odds} · position ${number(branch.first + i + 1)}`);
@@ -60,8 +61,8 @@ class WritePanel {
     this.tree = new Tree(model);
     this.control = null;
     const id = freshId('prompt');
-    this.prompt = h('textarea', { id, rows: 2, value: kBeginning, spellcheck: false });
-    this.length = numberField('Values', { min: 0, max: 4096, step: 1, value: 120 });
+    this.prompt = h('textarea', { id, rows: 2, value: model.has_text ? kBeginning : beginningOf(model), spellcheck: false });
+    this.length = numberField('Values', { min: 0, max: 4096, step: 1, value: model.has_text ? 120 : 40 });
     this.temperature = numberField('Temperature', { min: 0, max: 4, step: 0.1, value: 0.8 });
     this.top_p = numberField('Top-p', { min: 0.01, max: 1, step: 0.01, value: 1 });
     this.seed = numberField('Seed', { min: 0, step: 1, placeholder: 'any' });
@@ -70,7 +71,7 @@ class WritePanel {
     this.add = button('Add and continue', () => this.go(this.branch, this.prompt.value));
     this.stop = button('Stop', () => this.control?.abort());
     this.error = errorBox();
-    this.speed = h('p', { className: 'note speed' }, 'The stronger the shade, the less likely the token was. Point at one for what could have come instead.');
+    this.speed = h('p', { className: 'note speed' }, 'The stronger the shade, the less likely the token was. Point at one, or tap it, to see what could have come instead.');
     this.view = new TokenView();
     this.view.element.setAttribute('role', 'region');
     this.view.element.setAttribute('aria-label', 'What the model has read and written');
@@ -82,7 +83,7 @@ class WritePanel {
       this.inspector.show(i);
     };
     this.view.element.addEventListener('pointerleave', () => (this.isHeld = false));
-    this.element = card('Write', h('div', { className: 'field wide' }, h('label', { for: id }, 'Text to read first'), this.prompt),
+    this.element = card('Write', h('div', { className: 'field wide' }, h('label', { for: id }, model.has_text ? 'Text to read first' : `Values to read first: ${wordsOf(model)}`), this.prompt),
       h('div', { className: 'controls' }, this.length, this.temperature, this.top_p, this.seed),
       h('div', { className: 'controls' }, this.write, this.more, this.add, this.stop),
       this.error, h('div', { className: 'write' }, this.view.element, this.inspector.element), this.speed);

@@ -1,4 +1,4 @@
-// Text as tokens: each shaded by its probability.
+// Text as tokens, or values by their names: each shaded by its probability.
 import { h } from './ui.js';
 
 export class TokenView {
@@ -37,7 +37,7 @@ export class TokenView {
   }
 
   span(token) {
-    const text = token.bytes ? this.decoder.decode(token.bytes, { stream: true }) : `${token.id} `;
+    const text = token.bytes ? this.decoder.decode(token.bytes, { stream: true }) : `${token.name} `;
     const span = h('span', { className: 'token' }, text);
     if (token.p !== null) span.style.setProperty('--surprise', Math.min(1, -Math.log(token.p) / 6).toFixed(3));
     return span;

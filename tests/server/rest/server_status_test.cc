@@ -27,6 +27,7 @@ TEST(HttpStatus, SaysWhatIsServedAndWhatWasCounted) {
   EXPECT_EQ(idle["position_bytes"], 0);
   EXPECT_EQ(idle["begin"], Json());
   EXPECT_EQ(idle["image"], Json());
+  EXPECT_EQ(idle["symbols"], Json());
   EXPECT_EQ(idle["has_text"], true);
   EXPECT_EQ(idle["has_chat"], false);
   EXPECT_EQ(idle["sessions"], idle["sessions_free"]);
@@ -53,6 +54,16 @@ TEST(HttpStatus, AModelWithAnImageSaysItsSize) {
   const Json model = test.get("/v1/status").body["models"][0];
   EXPECT_EQ(model["image"], (Json{{"width", 3}, {"height", 2}, {"channels", 1}}));
   EXPECT_EQ(model["has_text"], false);
+}
+
+TEST(HttpStatus, AModelSaysHowItsValuesAreWrittenUnlessThereAreTooMany) {
+  Spec spec = byte_spec();
+  spec.symbols = {"low", "high"};
+  const OpenAiServer few({}, {}, spec);
+  EXPECT_EQ(few.get("/v1/status").body["models"][0]["symbols"], Json::array({"low", "high"}));
+  spec.symbols.assign(257, "one of too many");
+  const OpenAiServer many({}, {}, spec);
+  EXPECT_EQ(many.get("/v1/status").body["models"][0]["symbols"], Json());
 }
 
 // A page asks once a second: the log would have nothing else.
