@@ -6,6 +6,7 @@
 #include <atomic>
 #include <csignal>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -252,9 +253,10 @@ TEST_F(LoadTest, SaysThatThereIsNoCapacity) {
 
 TEST_F(LoadTest, AnInterruptEndsIt) {
   options_.duration = 1200;
-  std::atomic<bool> interrupted{false};
-  server_.generate_instead = [&](auto* context, auto*) {
-    if (!interrupted.exchange(true)) kill(getpid(), SIGINT);
+  // A call may begin after this test's last line.
+  const auto interrupted = std::make_shared<std::atomic<bool>>(false);
+  server_.generate_instead = [interrupted](auto* context, auto*) {
+    if (!interrupted->exchange(true)) kill(getpid(), SIGINT);
     wait_until_cancelled(*context);
     return grpc::Status::CANCELLED;
   };
