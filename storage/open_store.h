@@ -11,13 +11,17 @@
 
 namespace runnel {
 
-// INVALID_ARGUMENT unless `url` is "memory" or "dir:PATH".
-Status check_store_url(std::string_view url);
+struct StoreSettings {
+  std::string url;                 // parse_store_url()
+  std::string sync = "each";       // of a directory: "none", "interval" or "each"
+  std::string password_file = {};  // of Redis; empty: it asks for none
+  std::string ca = {};             // RedisOptions::ca
+  StoreTimes times = {};
+};
 
-// Opens the store of `url`. `sync`: "none", "interval" or "each", for a directory. `clock` outlives
-// the store. INVALID_ARGUMENT, and errors of DirectoryStore::open().
-Result<std::shared_ptr<Store>> open_store(const std::string& url, const std::string& sync,
-                                          const StoreTimes& times, const Clock& clock);
+// Opens a store. `clock` outlives it. INVALID_ARGUMENT, and errors of DirectoryStore::open() and
+// RedisStore::open().
+Result<std::shared_ptr<Store>> open_store(const StoreSettings& settings, const Clock& clock);
 
 // Parts that stores share.
 

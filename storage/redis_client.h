@@ -1,0 +1,91 @@
+// Calls of Redis: a connection with its commands and replies, and a pool of connections, of which
+// each thread takes one for as long as it needs it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "storage/redis_socket.h"
+#include "storage/resp.h"
+
+namespace runnel {
+
+// A Lua script, which Redis knows by its SHA-1 once it has run it.
+struct RedisScript {
+  explicit RedisScript(std::string lua);
+
+  const std::string text;
+  const std::string sha;  // in hexadecimal digits
+};
+
+// UNAVAILABLE: no reply came in time, or none that is one; then the connection is of no use. What
+// Redis refuses is RESOURCE_EXHAUSTED if its memory is full, DATA_LOSS for a key of another type,
+// else UNAVAILABLE.
+class RedisClient {
+ public:
+  // `options` outlives it.
+  static Result<std::unique_ptr<RedisClient>> open(const RedisOptions& options);
+
+  // Sends a command, and waits for no reply.
+  Status send(std::span<const std::string_view> words);
+  // The reply to the first command that has none yet, which must be of this kind or kNil.
+  Result<RespValue> receive(RespKind kind);
+  // send() and receive().
+  Result<RespValue> ask(std::span<const std::string_view> words, RespKind kind);
+  // Runs a script on one key.
+  Result<RespValue> run(const RedisScript& script, std::string_view key,
+                        std::span<const std::string_view> arguments, RespKind kind);
+  // Commands without a reply.
+  size_t unanswered() const { return unanswered_; }
+  // Whether a call has failed so that the connection is of no use.
+  bool is_broken() const { return is_broken_; }
+  // Whether the next call can use the connection.
+  bool is_usable() const;
+  // The status of a reply that is not of the kind, or not as it must be.
+  Status unexpected(const RespValue& reply);
+
+ private:
+  RedisClient(const RedisOptions& options, std::unique_ptr<RedisSocket> socket);
+
+  Status log_in();
+  Result<RespValue> receive_any();
+  Result<RespValue> checked(Result<RespValue> reply, RespKind kind);
+  RedisDeadline deadline() const;
+
+  const RedisOptions& options_;
+  const std::unique_ptr<RedisSocket> socket_;
+  RedisDeadline until_{};  // of the reply that is read
+  RespReader reader_;
+  size_t unanswered_ = 0;
+  bool is_broken_ = false;
+};
+
+class RedisPool {
+ public:
+  explicit RedisPool(RedisOptions options) : options_(std::move(options)) {}
+
+  // A connection, which comes back when nobody has it any more. The pool outlives it. After a
+  // failure to connect, further tries within a pause fail with the same status.
+  Result<std::shared_ptr<RedisClient>> take();
+
+ private:
+  std::unique_ptr<RedisClient> take_idle();
+  Result<std::unique_ptr<RedisClient>> connect();
+  void give_back(std::unique_ptr<RedisClient> client);
+
+  const RedisOptions options_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<RedisClient>> idle_;
+  std::chrono::milliseconds pause_{0};  // after the last failure; 0: there was none
+  RedisDeadline paused_until_{};
+  Status failure_;
+};
+
+}  // namespace runnel

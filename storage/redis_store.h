@@ -1,0 +1,93 @@
+// A store in Redis (7 or newer), which several servers may share. A session KEY has a record
+// "runnel:KEY", the text that a directory has too, and a state in pieces "runnel:KEY:EPOCH:NUMBER".
+// Each key expires by itself.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "storage/redis_client.h"
+#include "storage/store.h"
+
+namespace runnel {
+
+// The pieces of a state: all have this size, and the last one is shorter.
+inline constexpr size_t kRedisPieceBytes = size_t{1} << 20;
+
+class RedisStore final : public Store {
+ public:
+  // `clock` outlives the store. Times are those of Redis, unless `clock` is virtual.
+  // INVALID_ARGUMENT; UNAVAILABLE if Redis cannot be called, or refuses the commands of a store.
+  static Result<std::unique_ptr<RedisStore>> open(RedisOptions options, const StoreTimes& times,
+                                                  const Clock& clock);
+
+  const std::string& replica() const override { return replica_; }
+  Result<Begun> begin(const std::string& key, const Claim& claim) override;
+  Result<std::optional<Record>> look(const std::string& key) override;
+  Status load(const std::string& key, const Record& record, const StateSink& sink) override;
+  Result<bool> renew(const std::string& key, const Holder& holder) override;
+  Result<bool> end(const std::string& key, const Holder& holder, const Snapshot* snapshot) override;
+  Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) override;
+  Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) override;
+  Result<int64_t> create(const std::string& key, const std::string& owner,
+                         const Snapshot* snapshot) override;
+  Result<bool> remove(const std::string& key) override;
+  Status sweep() override { return {}; }
+  Status sync() override { return {}; }
+
+ private:
+  // The record's text as it is in Redis, and what proves later that it is still this one.
+  struct SeenText {
+    int64_t now = 0;  // milliseconds since 1970
+    std::string text = {};
+    std::string version = {};  // empty: there is none
+  };
+  struct SeenRecord {
+    SeenText seen;
+    std::optional<Record> record = {};  // none: there is none, or it has expired
+  };
+  // Pieces under a name of their own, which no record names.
+  struct WrittenPieces {
+    std::string name = {};
+    size_t count = 0;
+    std::string tail = {};
+  };
+  struct RecordSwap {
+    const Record* record = nullptr;  // null: it is deleted
+    int64_t old_state = 0;
+    const WrittenPieces* pieces = nullptr;  // of the record's state; null: it has them already
+    bool is_new = false;                    // refused if the memory is full
+  };
+  using RecordChange = std::function<bool(Record&, int64_t now)>;
+
+  RedisStore(RedisOptions options, const StoreTimes& times, const Clock& clock);
+
+  Result<SeenText> read_text(RedisClient& client, const std::string& key) const;
+  Result<SeenRecord> read(RedisClient& client, const std::string& key) const;
+  Result<bool> swap(RedisClient& client, const std::string& key, const std::string& version,
+                    const RecordSwap& swap) const;
+  Result<bool> change_record(const std::string& key, const RecordChange& change);
+  Result<bool> change_by(RedisClient& client, const std::string& key, const RecordChange& change,
+                         const WrittenPieces* pieces) const;
+  Result<bool> change_state(const std::string& key, int64_t epoch, const Snapshot& snapshot,
+                            const RecordChange& change);
+  Result<WrittenPieces> write_pieces(RedisClient& client, const std::string& key,
+                                     const Snapshot& snapshot);
+  Result<int64_t> create_record(RedisClient& client, const std::string& key,
+                                const std::string& owner, const Snapshot* snapshot,
+                                const WrittenPieces& pieces) const;
+  static void remove_pieces(RedisClient& client, const WrittenPieces& pieces);
+
+  const StoreTimes times_;
+  const Clock& clock_;
+  const std::string replica_;
+  std::atomic<uint64_t> written_{0};  // states
+  RedisPool pool_;
+};
+
+}  // namespace runnel
