@@ -1,6 +1,7 @@
 // A redis-server of a test's own, on a unix socket in a folder that is removed with it.
 #pragma once
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -8,10 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -48,11 +49,16 @@ class RedisServer {
     process_ = fork();
     if (process_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (std::freopen("/dev/null", "w", stdout) == nullptr) _exit(126);
+      dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
       execvp(arguments[0], arguments.data());
       _exit(127);
     }
-    is_up_ = eventually([this] { return waitpid(process_, nullptr, WNOHANG) != 0 || answers(); });
+    bool has_ended = false;
+    is_up_ = eventually([&] {
+      has_ended = waitpid(process_, nullptr, WNOHANG) != 0;
+      return has_ended || answers();
+    });
+    if (has_ended) process_ = -1;
   }
 
   void stop(int signal) {
@@ -65,18 +71,16 @@ class RedisServer {
 
   // A command of the test's own.
   Result<RespValue> ask(const std::vector<std::string_view>& words, RespKind kind) const {
-    const RedisOptions options = {.url = url(), .password = password, .timeout_ms = 60000};
+    const RedisOptions options = {.url = url(), .timeout_ms = 60000};
     const auto client = RedisClient::open(options);
     if (!client.ok()) return client.status();
     return (*client)->ask(words, kind);
   }
 
-  std::string password;
-
  private:
   bool answers() const {
-    const auto size = ask({"PING"}, RespKind::kText);
-    return size.ok() || size.status().message().find("NOAUTH") != std::string::npos;
+    const auto answer = ask({"PING"}, RespKind::kText);
+    return answer.ok() || answer.status().message().find("NOAUTH") != std::string::npos;
   }
 
   const TestFolder folder_;
