@@ -58,7 +58,7 @@ bool read_host(std::string_view text, StoreUrl& url) {
   return text[end] == ':' && number_in(url.port, 1, kMostPort).has_value();
 }
 
-// What follows "redis://".
+// `text` follows "redis://" in the URL.
 Result<StoreUrl> parse_redis(std::string_view whole, std::string_view text, bool tls) {
   StoreUrl url = {.kind = StoreKind::kRedis, .tls = tls};
   if (const size_t at = text.rfind('@'); at != text.npos) {

@@ -149,8 +149,9 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(choice_field(
       "storage.sync", "--storage-sync", [](ServerConfig& config) { return &config.storage_sync; },
       {"none", "interval", "each"},
-      "when a session is on the disk: when the system likes, within about a second, or before its "
-      "call ends"));
+      "of a directory, when a session is on the disk: when the system likes, within about a "
+      "second, "
+      "or before its call ends"));
   fields.push_back(file_field(
       "storage.password_file", "--storage-password-file",
       [](ServerConfig& config) { return &config.storage_password_file; },

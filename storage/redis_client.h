@@ -25,9 +25,9 @@ struct RedisScript {
   const std::string sha;  // in hexadecimal digits
 };
 
-// UNAVAILABLE: no reply came in time, or none that is one; then the connection is of no use. What
-// Redis refuses is RESOURCE_EXHAUSTED if its memory is full, DATA_LOSS for a key of another type,
-// else UNAVAILABLE.
+// UNAVAILABLE: no reply came in time, or bytes that are no reply; then the connection is of no use.
+// If Redis refuses a command, the status is RESOURCE_EXHAUSTED if its memory is full, DATA_LOSS for
+// a key of another type, else UNAVAILABLE.
 class RedisClient {
  public:
   // `options` outlives it.

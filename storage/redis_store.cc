@@ -355,8 +355,8 @@ Result<RedisStore::WrittenPieces> RedisStore::write_pieces(RedisClient& client,
   return status;
 }
 
-// A memory that is full must not get fuller with each call that cannot be saved. What is not
-// removed expires.
+// A memory that is full must not get fuller with each call that cannot be saved. If a piece
+// stays, it expires.
 void RedisStore::remove_pieces(RedisClient& client, const WrittenPieces& pieces) {
   for (size_t i = 0; i < pieces.count && client.is_usable(); ++i) {
     const std::string name = piece_name(pieces.name, i);

@@ -41,7 +41,7 @@ class RedisStore final : public Store {
   Status sync() override { return {}; }
 
  private:
-  // The record's text as it is in Redis, and what proves later that it is still this one.
+  // The record's text as it is in Redis, and its version: another text has another one.
   struct SeenText {
     int64_t now = 0;  // milliseconds since 1970
     std::string text = {};

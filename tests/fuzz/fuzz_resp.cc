@@ -1,4 +1,4 @@
-// libFuzzer on the reader of what Redis answers.
+// libFuzzer on the reader of replies of Redis.
 #include <cstddef>
 #include <cstdint>
 

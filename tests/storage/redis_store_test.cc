@@ -221,7 +221,7 @@ TEST_F(RedisStoreTest, CallsEndAndSessionsAreDeletedWhileTheMemoryIsFull) {
   EXPECT_TRUE(*store->log(kKey, {store->replica() + "/m", epoch}, {2, "entry"}));
   const int64_t second = *begin(*store);
   EXPECT_TRUE(*store->end(kKey, {store->replica() + "/m", second}, nullptr));
-  EXPECT_EQ(keys(), 2) << "nothing is left of what had no room";
+  EXPECT_EQ(keys(), 2) << "no piece is left";
   EXPECT_TRUE(*store->remove(kKey));
   allow("0");
   EXPECT_NE(*create(*store, kOther, "new"), 0);
