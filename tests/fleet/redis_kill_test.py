@@ -17,7 +17,6 @@ import sys
 import unittest
 
 from fleet import PATIENCE, SKIPPED, VALUES, FleetTest, options
-
 from local_fleet import wait_until
 
 ARGS = options(__doc__, kills=2, seed=1)
