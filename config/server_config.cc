@@ -295,7 +295,8 @@ Status check_storage(const ServerConfig& config) {
   if (!is_redis || !config.seal_keys.empty()) return {};
   return invalid_argument(
       "storage.url is of Redis, where others may write, and seal_keys is not set: states must be "
-      "sealed there. Make a key with 'openssl rand -out FILE 32' and name it in seal_keys");
+      "sealed there. Make a key with '(umask 077 && head -c 32 /dev/urandom > FILE)' and name it "
+      "in seal_keys");
 }
 
 }  // namespace

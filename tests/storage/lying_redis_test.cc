@@ -17,6 +17,7 @@
 
 #include "storage/record_key.h"
 #include "storage/redis_store.h"
+#include "tests/base/eventually.h"
 #include "tests/base/test_files.h"
 
 namespace runnel {
@@ -27,9 +28,7 @@ using ::testing::HasSubstr;
 
 const std::string kKey = record_key("model", "", "a");
 const std::string kTime = "*1\r\n:1000\r\n";
-constexpr StoreTimes kTimes = {.ttl_ms = 3600000, .lease_ms = 300, .timeout_ms = 200};
-// A stalled machine may take longer than the limits of all steps together.
-constexpr auto kInTime = std::chrono::seconds(60);
+constexpr int64_t kPatienceMs = 60000;
 
 std::string bulk(const std::string& text) {
   return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
@@ -115,9 +114,17 @@ class LyingRedis {
 class LyingRedisTest : public ::testing::Test {
  protected:
   LyingRedisTest() : redis_([this](const auto& words) { return answer(words); }) {
-    auto opened = RedisStore::open({.url = redis_.url()}, kTimes, real_clock());
-    EXPECT_TRUE(opened.ok()) << opened.status().message();
-    store_ = std::move(*opened);
+    open(kPatienceMs);
+  }
+
+  // On a busy machine also the truth may come too late.
+  void open(int64_t timeout_ms) {
+    const StoreTimes times = {.ttl_ms = 3600000, .lease_ms = 300, .timeout_ms = timeout_ms};
+    ASSERT_TRUE(eventually([&] {
+      auto opened = RedisStore::open({.url = redis_.url()}, times, real_clock());
+      if (opened.ok()) store_ = std::move(*opened);
+      return opened.ok();
+    }));
   }
 
   void tell(const LyingRedis::Answer& lie) {
@@ -140,7 +147,7 @@ class LyingRedisTest : public ::testing::Test {
   static Status in_time(const std::function<Status()>& call) {
     const auto before = std::chrono::steady_clock::now();
     const Status status = call();
-    EXPECT_LT(std::chrono::steady_clock::now() - before, kInTime);
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(kPatienceMs));
     return status;
   }
 
@@ -181,16 +188,22 @@ TEST_F(LyingRedisTest, RepliesOfEveryWrongFormAreRefused) {
 }
 
 TEST_F(LyingRedisTest, SilenceAndDripsEndInTime) {
+  open(200);
   Status status = look([](const auto&) { return std::string(); });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
   status = look([](const auto&) { return "*3\r\n:1000\r\n$1000\r\nabc"; });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
-  status = look([](const auto&) { return std::optional<std::string>(); });
-  EXPECT_THAT(status.message(), HasSubstr("has closed the connection"));
   redis_.pause_ms = 50;
   status = look([](const auto&) { return "+" + std::string(4000, 'x'); });
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("storage.timeout_ms"));
+}
+
+TEST_F(LyingRedisTest, AConnectionThatEndsBeforeTheReplyIsAnError) {
+  Status status = look([](const auto&) { return std::optional<std::string>(); });
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("has closed the connection"));
+  EXPECT_TRUE(look([](const auto&) { return kTime; }).ok()) << "the next call has another one";
 }
 
 TEST_F(LyingRedisTest, AStateWithoutAnEndIsAsLongAsItsReaderTakes) {
