@@ -150,8 +150,7 @@ void add_storage_fields(std::vector<Field>& fields) {
       "storage.sync", "--storage-sync", [](ServerConfig& config) { return &config.storage_sync; },
       {"none", "interval", "each"},
       "of a directory, when a session is on the disk: when the system likes, within about a "
-      "second, "
-      "or before its call ends"));
+      "second, or before its call ends"));
   fields.push_back(file_field(
       "storage.password_file", "--storage-password-file",
       [](ServerConfig& config) { return &config.storage_password_file; },

@@ -60,13 +60,22 @@ Status RedisClient::log_in() {
   if (!options_.password.empty()) {
     std::vector<std::string_view> words = {"AUTH", options_.password};
     if (!options_.url.user.empty()) words.insert(words.begin() + 1, options_.url.user);
-    const auto reply = ask(words, RespKind::kText);
+    if (Status s = send(words); !s.ok()) return s;
+    const auto reply = receive_any();
     if (!reply.ok()) return reply.status();
+    if (reply->kind != RespKind::kText) return refused_password(*reply);
   }
   if (options_.url.database == 0) return {};
   const std::string number = std::to_string(options_.url.database);
   const std::array<std::string_view, 2> words = {"SELECT", number};
   return ask(words, RespKind::kText).status();
+}
+
+// Without the rest of the error, which may repeat the password.
+Status RedisClient::refused_password(const RespValue& reply) const {
+  const std::string kind = printable(reply.text.substr(0, reply.text.find(' ')), kMostErrorText);
+  return {Code::kUnavailable,
+          redis_name(options_.url) + " refuses the password of storage.password_file: " + kind};
 }
 
 Status RedisClient::send(std::span<const std::string_view> words) {
@@ -131,18 +140,17 @@ Result<RespValue> RedisClient::run(const RedisScript& script, std::string_view k
 // --- RedisPool ---
 
 Result<std::shared_ptr<RedisClient>> RedisPool::take() {
-  for (;;) {
-    std::unique_ptr<RedisClient> client = take_idle();
-    if (client == nullptr) {
-      auto opened = connect();
-      if (!opened.ok()) return opened.status();
-      client = std::move(*opened);
-    }
-    if (!client->is_usable()) continue;  // Redis has ended since, or has closed it
-    return std::shared_ptr<RedisClient>(client.release(), [this](RedisClient* used) {
-      give_back(std::unique_ptr<RedisClient>(used));
-    });
+  std::unique_ptr<RedisClient> client = take_idle();
+  // Redis may have ended since, or have closed the connection.
+  while (client != nullptr && !client->is_usable()) client = take_idle();
+  if (client == nullptr) {
+    auto opened = connect();
+    if (!opened.ok()) return opened.status();
+    client = std::move(*opened);
   }
+  return std::shared_ptr<RedisClient>(client.release(), [this](RedisClient* used) {
+    give_back(std::unique_ptr<RedisClient>(used));
+  });
 }
 
 std::unique_ptr<RedisClient> RedisPool::take_idle() {

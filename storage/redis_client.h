@@ -55,6 +55,7 @@ class RedisClient {
   RedisClient(const RedisOptions& options, std::unique_ptr<RedisSocket> socket);
 
   Status log_in();
+  Status refused_password(const RespValue& reply) const;
   Result<RespValue> receive_any();
   Result<RespValue> checked(Result<RespValue> reply, RespKind kind);
   RedisDeadline deadline() const;

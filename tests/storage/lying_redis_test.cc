@@ -24,6 +24,7 @@ namespace runnel {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 const std::string kKey = record_key("model", "", "a");
@@ -60,6 +61,7 @@ class LyingRedis {
   bool is_up() const { return is_up_; }
   // Sends an answer byte by byte, each after so long.
   std::atomic<int> pause_ms{0};
+  std::atomic<bool> speaks_first{false};
 
  private:
   void serve() {
@@ -74,6 +76,7 @@ class LyingRedis {
   }
 
   void talk(int peer) {
+    if (speaks_first) give(peer, "-ERR max number of clients reached\r\n");
     RespReader commands([this, peer](std::span<char> to) -> Result<size_t> {
       for (;;) {
         const ssize_t count = recv(peer, to.data(), to.size(), MSG_DONTWAIT);
@@ -246,6 +249,24 @@ TEST_F(LyingRedisTest, AWriteCountsOnlyWithTheReplyThatItMustHave) {
   EXPECT_THAT(never.message(), HasSubstr("is changed by others all the time"));
 }
 
+TEST(RedisLogin, ARedisThatSpeaksFirstIsHeardOnce) {
+  LyingRedis redis([](const auto&) { return std::string(); });
+  redis.speaks_first = true;
+  const StoreTimes times = {.timeout_ms = kPatienceMs};
+  const Status status = RedisStore::open({.url = redis.url()}, times, real_clock()).status();
+  EXPECT_THAT(status.message(), HasSubstr("refuses a command: ERR max number of clients reached"));
+}
+
+TEST(RedisLogin, AnErrorDoesNotShowThePassword) {
+  LyingRedis redis([](const auto& words) {
+    return "-ERR unknown command 'AUTH', with args beginning with: '" + words[1] + "'\r\n";
+  });
+  const RedisOptions options = {
+      .url = redis.url(), .password = "secret", .timeout_ms = kPatienceMs};
+  const Status status = RedisClient::open(options).status();
+  EXPECT_THAT(status.message(), EndsWith("refuses the password of storage.password_file: ERR"));
+}
+
 TEST(RedisLogin, NamesTheUserAndTheDatabaseFirst) {
   std::mutex mutex;
   std::vector<std::string> heard;
@@ -255,7 +276,7 @@ TEST(RedisLogin, NamesTheUserAndTheDatabaseFirst) {
     return "+OK\r\n";
   });
   ASSERT_TRUE(redis.is_up());
-  RedisOptions options = {.url = redis.url(), .password = "secret", .timeout_ms = 60000};
+  RedisOptions options = {.url = redis.url(), .password = "secret", .timeout_ms = kPatienceMs};
   options.url.user = "ada";
   options.url.database = 3;
   ASSERT_TRUE(RedisClient::open(options).ok());
