@@ -54,11 +54,12 @@ class Tries:
         """Seconds to wait before the next attempt. Raises the error if there is none."""
         if self._retry.attempts <= 1:
             raise error
+        if error.status in CONNECTION_LOST:
+            self.lost = True  # also if the server says when to come back: its store may have done it without an answer
         if error.retry_after is not None:
             pause = error.retry_after * random.uniform(1, 1.1)  # clients refused together come back apart
         elif error.status in CONNECTION_LOST:
             self._failures += 1
-            self.lost = True
             if self._failures >= self._retry.attempts or not self._repeatable:
                 raise error
             delay = self._retry.first_delay * 2.0 ** (self._failures - 1)

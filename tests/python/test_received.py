@@ -111,6 +111,11 @@ class TriesTest(unittest.TestCase):
         with self.assertRaises(errors.Aborted):
             self.tries(timeout=2).pause_after(busy)
 
+    def test_a_store_that_did_not_answer_may_have_done_it(self):
+        tries = self.tries()
+        tries.pause_after(errors.Unavailable("the store has not answered", retry_after=1))
+        self.assertTrue(tries.lost)
+
     def test_a_connection_that_is_lost_is_opened_again_later_and_later(self):
         tries, lost = self.tries(attempts=5, first_delay=1, longest_delay=3), errors.Unavailable("gone")
         for longest in (1, 2, 3, 3):
