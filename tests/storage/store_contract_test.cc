@@ -134,7 +134,7 @@ TEST_P(StoreContract, ACallIsTakenUpElsewhereWhereItEnded) {
   EXPECT_TRUE(end(*one, first.epoch, 5));
   const Begun second = begin(*two, "y");
   ASSERT_EQ(second.outcome, FenceOutcome::kOk);
-  EXPECT_EQ(second.epoch, first.epoch + 1);
+  EXPECT_GT(second.epoch, first.epoch);
   EXPECT_EQ(second.before.position, 5);
   EXPECT_EQ(second.before.owner, owner(*one));
   EXPECT_EQ(load(*two), state_at(5));
