@@ -65,9 +65,8 @@ Result<std::string> RespReader::line() {
 
 Result<RespValue> RespReader::bulk(int64_t size) {
   if (size == -1) return RespValue{};
-  if (size < 0 || size > kMostBulkBytes) {
-    return no_reply("a text of " + std::to_string(size) + " bytes");
-  }
+  if (size < 0 || size > left_) return no_reply("a text of " + std::to_string(size) + " bytes");
+  left_ -= size;
   const size_t whole = static_cast<size_t>(size) + kLineEnd.size();
   RespValue value = {.kind = RespKind::kBulk};
   while (value.text.size() < whole) {
@@ -111,6 +110,9 @@ Result<RespValue> RespReader::value(bool in_array) {
   return type == '$' ? bulk(*number) : array(*number);
 }
 
-Result<RespValue> RespReader::next() { return value(false); }
+Result<RespValue> RespReader::next() {
+  left_ = kMostBulkBytes;
+  return value(false);
+}
 
 }  // namespace runnel

@@ -14,7 +14,7 @@
 
 namespace runnel {
 
-// A longer reply is refused before its bytes are read.
+// A reply with more bytes of text is refused before they are read.
 inline constexpr int64_t kMostBulkBytes = (int64_t{2} << 20) + 4096;
 inline constexpr size_t kMostLineBytes = 4096;
 inline constexpr int64_t kMostReplyItems = 16;
@@ -56,6 +56,7 @@ class RespReader {
   Status fill();
 
   const Fill fill_;
+  int64_t left_ = 0;  // bytes of text that the reply may still have
   std::string buffer_;
   size_t at_ = 0;  // the first byte of the buffer that is not read
 };

@@ -9,8 +9,8 @@
 namespace runnel {
 
 // Reads replies until the bytes end, in one piece and byte by byte, which give the same. Refused:
-// DATA_LOSS with one short printable line. Accepted: a reply is within its bounds, and reads
-// back the same after it was written again. True when there was a reply.
+// DATA_LOSS with one short printable line. Accepted: a reply is within its bounds. True when there
+// was a reply.
 bool check_replies(std::string_view bytes);
 
 // Small well-formed inputs to start from, and words that are worth inserting.

@@ -56,6 +56,7 @@ TEST(Resp, WhatIsNoReplyOrTooLargeIsRefused) {
         {"$2101249\r\n", "a text of 2101249 bytes"},
         {"$9223372036854775807\r\n", "a text of 9223372036854775807 bytes"},
         {"$1\r\nxyz", "a text without its end"},
+        {"*2\r\n$2\r\nab\r\n$2101247\r\n", "a text of 2101247 bytes"},
         {"*17\r\n", "an array of 17 items"},
         {"*-2\r\n", "an array of -2 items"},
         {"*1\r\n*1\r\n:1\r\n", "the line '*1'"},
