@@ -10,18 +10,9 @@
 namespace runnel {
 namespace {
 
-constexpr std::string_view kDirectory = "dir:";
-constexpr std::string_view kSocket = "unix:";
 constexpr size_t kMostSocketPath = 107;  // of sockaddr_un
 constexpr int kMostDatabase = 65535;
 constexpr int kMostPort = 65535;
-
-Status wrong_url(std::string_view url) {
-  return invalid_argument(
-      "storage.url is " + quote(url) +
-      "; it must be dir:PATH; redis://[USER@]HOST[:PORT][/DATABASE], rediss:// for TLS, or "
-      "unix:PATH for a socket of Redis; or memory, which ends with the process");
-}
 
 // A whole number from `least` to `most`.
 std::optional<int> number_in(std::string_view text, int least, int most) {
@@ -58,46 +49,55 @@ bool read_host(std::string_view text, StoreUrl& url) {
   return text[end] == ':' && number_in(url.port, 1, kMostPort).has_value();
 }
 
-// `text` follows "redis://" in the URL.
-Result<StoreUrl> parse_redis(std::string_view whole, std::string_view text, bool tls) {
-  StoreUrl url = {.kind = StoreKind::kRedis, .tls = tls};
+// "[USER@]HOST[:PORT][/DATABASE]".
+bool read_redis(std::string_view text, StoreUrl& url) {
   if (const size_t at = text.rfind('@'); at != text.npos) {
     url.user = text.substr(0, at);
-    if (url.user.find(':') != url.user.npos) {
-      return invalid_argument(
-          "storage.url has a password; write it to a file, and name this in storage.password_file");
-    }
-    if (!is_name(url.user)) return wrong_url(whole);
+    if (!is_name(url.user) || url.user.find(':') != url.user.npos) return false;
     text.remove_prefix(at + 1);
   }
   if (const size_t slash = text.find('/'); slash != text.npos) {
     const std::string_view digits = text.substr(slash + 1);
     const auto database = number_in(digits.empty() ? "0" : digits, 0, kMostDatabase);
-    if (!database) return wrong_url(whole);
+    if (!database) return false;
     url.database = *database;
     text = text.substr(0, slash);
   }
-  if (!read_host(text, url)) return wrong_url(whole);
-  return url;
+  return read_host(text, url);
+}
+
+bool read_url(std::string_view text, StoreUrl& url) {
+  const auto take = [&](std::string_view prefix) {
+    if (!text.starts_with(prefix)) return false;
+    text.remove_prefix(prefix.size());
+    return true;
+  };
+  if (text == "memory") return true;
+  if (take("dir:")) {
+    url = {.kind = StoreKind::kDirectory, .path = std::string(text)};
+    return !text.empty();
+  }
+  url.kind = StoreKind::kRedis;
+  if (take("unix:")) {
+    url.path = text;
+    return !text.empty() && text.size() <= kMostSocketPath;
+  }
+  url.tls = take("rediss://");
+  return (url.tls || take("redis://")) && read_redis(text, url);
 }
 
 }  // namespace
 
-Result<StoreUrl> parse_store_url(std::string_view url) {
-  if (url == "memory") return StoreUrl{};
-  for (const auto& [scheme, tls] : {std::pair("redis://", false), std::pair("rediss://", true)}) {
-    if (url.starts_with(scheme)) {
-      return parse_redis(url, url.substr(std::string_view(scheme).size()), tls);
-    }
-  }
-  if (url.starts_with(kDirectory) && url.size() > kDirectory.size()) {
-    return StoreUrl{.kind = StoreKind::kDirectory,
-                    .path = std::string(url.substr(kDirectory.size()))};
-  }
-  const bool is_socket = url.starts_with(kSocket) && url.size() > kSocket.size() &&
-                         url.size() <= kSocket.size() + kMostSocketPath;
-  if (!is_socket) return wrong_url(url);
-  return StoreUrl{.kind = StoreKind::kRedis, .path = std::string(url.substr(kSocket.size()))};
+Result<StoreUrl> parse_store_url(std::string_view text) {
+  StoreUrl url;
+  if (read_url(text, url)) return url;
+  const bool may_have_password = text.find('@') != text.npos;
+  return invalid_argument(
+      "storage.url is " +
+      (may_have_password ? "not shown here, because it may have a password" : quote(text)) +
+      "; it must be dir:PATH; redis://[USER@]HOST[:PORT][/DATABASE], rediss:// for TLS, or "
+      "unix:PATH for a socket of Redis; or memory, which ends with the process" +
+      (may_have_password ? ". A password must be in the file storage.password_file" : ""));
 }
 
 }  // namespace runnel

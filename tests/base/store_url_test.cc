@@ -54,9 +54,13 @@ TEST(StoreUrl, OfAnyOtherFormIsRefused) {
   }
   EXPECT_FALSE(parse_store_url("unix:" + std::string(108, 'a')).ok()) << "no socket has it";
   EXPECT_TRUE(parse_store_url("unix:" + std::string(107, 'a')).ok());
-  const Status password = parse_store_url("redis://ada:secret@a").status();
-  EXPECT_THAT(password.message(), HasSubstr("storage.password_file"));
-  EXPECT_THAT(password.message(), Not(HasSubstr("secret")));
+  for (const char* const url : {"redis://ada:secret@a", "redis://:secret@a", "Redis://ada:secret@a",
+                                "redis:/ada:secret@a", "redis://ada:se/c@secret@a"}) {
+    const std::string message = parse_store_url(url).status().message();
+    EXPECT_THAT(message, HasSubstr("A password must be in the file storage.password_file")) << url;
+    EXPECT_THAT(message, Not(HasSubstr("secret"))) << url;
+  }
+  EXPECT_EQ(parse_store_url("dir:/a:b@c")->path, "/a:b@c");
 }
 
 }  // namespace
