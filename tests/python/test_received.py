@@ -113,8 +113,11 @@ class TriesTest(unittest.TestCase):
 
     def test_a_store_that_did_not_answer_may_have_done_it(self):
         tries = self.tries()
-        tries.pause_after(errors.Unavailable("the store has not answered", retry_after=1))
+        error = errors.Unavailable("the store has not answered", retry_after=1)
+        tries.pause_after(error)
         self.assertTrue(tries.lost)
+        with self.assertRaises(errors.Unavailable):
+            Tries(Retry(), 60, repeatable=False).pause_after(error)
 
     def test_a_connection_that_is_lost_is_opened_again_later_and_later(self):
         tries, lost = self.tries(attempts=5, first_delay=1, longest_delay=3), errors.Unavailable("gone")
