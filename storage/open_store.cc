@@ -40,7 +40,12 @@ Result<std::string> read_password(const std::string& path) {
 
 Result<std::shared_ptr<Store>> open_redis(const StoreUrl& url, const StoreSettings& settings,
                                           const Clock& clock) {
-  RedisOptions options = {.url = url, .ca = settings.ca};
+  RedisOptions options = {.url = url};
+  if (url.tls) {
+    auto tls = redis_tls(settings.ca);
+    if (!tls.ok()) return tls.status();
+    options.tls = std::move(*tls);
+  }
   if (!settings.password_file.empty()) {
     auto password = read_password(settings.password_file);
     if (!password.ok()) return password.status();
@@ -72,6 +77,11 @@ std::string new_replica() {
   std::random_device device;
   const auto bits = [&] { return (uint64_t{device()} << 32) | device(); };
   return hex(bits()) + hex(bits());
+}
+
+void keep_tail(std::string& last, std::string_view more) {
+  last.append(more.substr(more.size() - std::min(more.size(), kTailBytes)));
+  last.erase(0, last.size() - std::min(last.size(), kTailBytes));
 }
 
 std::string tail_of(std::string_view state) {

@@ -15,7 +15,7 @@ struct StoreSettings {
   std::string url;                 // parse_store_url()
   std::string sync = "each";       // of a directory: "none", "interval" or "each"
   std::string password_file = {};  // of Redis; empty: it asks for none
-  std::string ca = {};             // RedisOptions::ca
+  std::string ca = {};             // of redis_tls()
   StoreTimes times = {};
 };
 
@@ -27,6 +27,8 @@ Result<std::shared_ptr<Store>> open_store(const StoreSettings& settings, const C
 
 // 32 hexadecimal digits from the system's random numbers.
 std::string new_replica();
+// Adds to the end of a state that is kept for tail_of().
+void keep_tail(std::string& last, std::string_view more);
 // Record::tail of a state, of which at least the last kTailBytes are given.
 std::string tail_of(std::string_view state);
 // NOT_FOUND: a state was replaced while it was read.

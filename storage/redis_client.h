@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -16,14 +17,6 @@
 #include "storage/resp.h"
 
 namespace runnel {
-
-// A Lua script, which Redis knows by its SHA-1 once it has run it.
-struct RedisScript {
-  explicit RedisScript(std::string lua);
-
-  const std::string text;
-  const std::string sha;  // in hexadecimal digits
-};
 
 // UNAVAILABLE: no reply came in time, or bytes that are no reply; then the connection is of no use.
 // If Redis refuses a command, the status is RESOURCE_EXHAUSTED if its memory is full, DATA_LOSS for
@@ -33,36 +26,31 @@ class RedisClient {
   // `options` outlives it.
   static Result<std::unique_ptr<RedisClient>> open(const RedisOptions& options);
 
+  // From now on all commands and replies together have the time of `options`.
+  void restart_time();
   // Sends a command, and waits for no reply.
   Status send(std::span<const std::string_view> words);
   // The reply to the first command that has none yet, which must be of this kind or kNil.
   Result<RespValue> receive(RespKind kind);
   // send() and receive().
   Result<RespValue> ask(std::span<const std::string_view> words, RespKind kind);
-  // Runs a script on one key.
-  Result<RespValue> run(const RedisScript& script, std::string_view key,
-                        std::span<const std::string_view> arguments, RespKind kind);
   // Commands without a reply.
   size_t unanswered() const { return unanswered_; }
   // Whether a call has failed so that the connection is of no use.
   bool is_broken() const { return is_broken_; }
   // Whether the next call can use the connection.
   bool is_usable() const;
-  // The status of a reply that is not of the kind, or not as it must be.
-  Status unexpected(const RespValue& reply);
+  // The status of a reply that is not as it must be.
+  Status wrong_reply();
 
  private:
   RedisClient(const RedisOptions& options, std::unique_ptr<RedisSocket> socket);
 
   Status log_in();
-  Status refused_password(const RespValue& reply) const;
-  Result<RespValue> receive_any();
-  Result<RespValue> checked(Result<RespValue> reply, RespKind kind);
-  RedisDeadline deadline() const;
 
   const RedisOptions& options_;
   const std::unique_ptr<RedisSocket> socket_;
-  RedisDeadline until_{};  // of the reply that is read
+  RedisDeadline until_{};
   RespReader reader_;
   size_t unanswered_ = 0;
   bool is_broken_ = false;

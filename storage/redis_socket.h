@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,20 +18,25 @@ namespace runnel {
 
 struct RedisOptions {
   StoreUrl url;
-  std::string password = {};  // empty: Redis asks for none
-  std::string ca = {};        // file of authorities; empty: those of the system
-  int64_t timeout_ms = 1000;  // of each step
+  std::string password = {};          // empty: Redis asks for none
+  std::shared_ptr<SSL_CTX> tls = {};  // of redis_tls(), if the URL asks for TLS
+  int64_t timeout_ms = 1000;          // of an operation, and of each piece of a state
 };
+
+// TLS that trusts the authorities in a file, or those of the system if `ca` is empty.
+// INVALID_ARGUMENT if they cannot be read.
+Result<std::shared_ptr<SSL_CTX>> redis_tls(const std::string& ca);
 
 // "Redis at HOST:PORT", for messages.
 std::string redis_name(const StoreUrl& url);
 
 using RedisDeadline = std::chrono::steady_clock::time_point;
 
+// The process must ignore SIGPIPE: OpenSSL writes without MSG_NOSIGNAL.
 class RedisSocket {
  public:
-  // `options` outlives it. UNAVAILABLE, and INVALID_ARGUMENT if the authorities cannot be read. The
-  // system looks up a host's name, with a time limit of its own.
+  // `options` outlives it. UNAVAILABLE. The system looks up a host's name, with a time limit of its
+  // own.
   static Result<std::unique_ptr<RedisSocket>> open(const RedisOptions& options,
                                                    RedisDeadline until);
   RedisSocket(const RedisSocket&) = delete;
@@ -50,17 +56,15 @@ class RedisSocket {
   Status connect(RedisDeadline until);
   Status connect_to(const void* address, size_t size, int family, RedisDeadline until);
   Status start_tls(RedisDeadline until);
+  Result<size_t> move_bytes(short event, RedisDeadline until,
+                            const std::function<ssize_t()>& operation) const;
   Status wait_for(short event, RedisDeadline until) const;
-  Status send_plain(std::string_view bytes, RedisDeadline until);
-  Result<size_t> receive_plain(std::span<char> to, RedisDeadline until);
-  Status send_encrypted(RedisDeadline until);
-  Status receive_encrypted(RedisDeadline until);
   Status failed(const std::string& what) const;
+  Status late() const;
 
   const RedisOptions& options_;
   int socket_ = -1;
-  openssl::Context context_;
-  openssl::Connection tls_;  // null: plain. It reads and writes memory, not the socket
+  openssl::Connection tls_;  // null: plain
 };
 
 }  // namespace runnel

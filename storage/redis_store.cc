@@ -11,30 +11,25 @@ namespace runnel {
 namespace {
 
 constexpr std::string_view kPrefix = "runnel:";
-// Each try that fails is a change that another call has made.
-constexpr int kMostSwaps = 100;
 // Pieces that no record names belong to a call that still runs, or to none.
 constexpr std::string_view kUnnamedMs = "600000";
-constexpr int64_t kMostMs = int64_t{1} << 50;
+constexpr int64_t kMostMs = int64_t{1} << 47;  // an epoch has room for it
 constexpr size_t kAhead = 2;  // pieces that are asked for, or sent, without a reply
 
 // The time of Redis, and if there is a record its text and version.
-const RedisScript& read_script() {
-  static const RedisScript kScript(R"(
+constexpr std::string_view kRead = R"(
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local text = redis.call('GET', KEYS[1])
 if not text then return {now} end
 return {now, text, redis.sha1hex(text)}
-)");
-  return kScript;
-}
+)";
 
 // Replaces the record if it still has the version ARGV[1]; returns whether it has. ARGV[2]: the new
 // text, '' to delete it. ARGV[3]: milliseconds until the record and its state expire. ARGV[4]: the
 // epoch of its state. ARGV[5]: the epoch of the state that it had before, '' to keep it. ARGV[6]:
 // the number of pieces that become its state. ARGV[7]: the name that they have.
-constexpr const char* kSwap = R"(
+constexpr std::string_view kSwap = R"(
 local text = redis.call('GET', KEYS[1])
 if (text and redis.sha1hex(text) or '') ~= ARGV[1] then return 0 end
 local function piece(epoch, n) return KEYS[1] .. ':' .. epoch .. ':' .. n end
@@ -51,17 +46,10 @@ while ARGV[5] ~= '' and redis.call('UNLINK', piece(ARGV[5], n)) == 1 do n = n + 
 return 1
 )";
 
-// Of a session that is there: it must be able to end its call, and to be deleted, also when the
-// memory is full.
-const RedisScript& swap_script() {
-  static const RedisScript kScript(std::string("#!lua flags=allow-oom") + kSwap);
-  return kScript;
-}
-
-const RedisScript& create_script() {
-  static const RedisScript kScript(std::string("#!lua") + kSwap);
-  return kScript;
-}
+// The first line of kSwap. A call must be able to end, and a session to be deleted, also when the
+// memory is full. A new session is refused then.
+constexpr std::string_view kAlways = "#!lua flags=allow-oom";
+constexpr std::string_view kUnlessFull = "#!lua";
 
 std::string name_of(const std::string& key) { return std::string(kPrefix) + key; }
 
@@ -69,11 +57,7 @@ std::string piece_name(const std::string& name, size_t number) {
   return name + ":" + std::to_string(number);
 }
 
-Status contended(const std::string& key) {
-  return {Code::kUnavailable, name_of(key) + " in Redis is changed by others all the time"};
-}
-
-// Whether a reply has the form that its script gives it.
+// Whether a reply has the form that kRead gives it.
 bool is_seen(const RespValue& reply) {
   const auto& items = reply.items;
   if (items.size() != 1 && items.size() != 3) return false;
@@ -84,32 +68,6 @@ bool is_seen(const RespValue& reply) {
   });
 }
 
-// Cuts what a snapshot gives into pieces of kRedisPieceBytes, and a shorter last one.
-class PieceCutter {
- public:
-  explicit PieceCutter(const Snapshot& snapshot) : snapshot_(snapshot) {}
-
-  bool is_over() const { return is_over_; }
-  std::string next() {
-    while (rest_.size() < kRedisPieceBytes && !is_over_) {
-      const std::string more = snapshot_.next();
-      is_over_ = more.empty();
-      rest_ += more;
-    }
-    std::string piece = rest_.substr(0, kRedisPieceBytes);
-    rest_.erase(0, piece.size());
-    last_ += piece.substr(piece.size() - std::min(piece.size(), kTailBytes));
-    last_.erase(0, last_.size() - std::min(last_.size(), kTailBytes));
-    return piece;
-  }
-  std::string tail() const { return tail_of(last_); }
-
- private:
-  const Snapshot& snapshot_;
-  std::string rest_, last_;
-  bool is_over_ = false;
-};
-
 }  // namespace
 
 Result<std::unique_ptr<RedisStore>> RedisStore::open(RedisOptions options, const StoreTimes& times,
@@ -118,13 +76,11 @@ Result<std::unique_ptr<RedisStore>> RedisStore::open(RedisOptions options, const
   std::unique_ptr<RedisStore> store(new RedisStore(std::move(options), times, clock));
   const auto client = store->pool_.take();
   if (!client.ok()) return client.status();
-  // Neither changes anything, and both have to be allowed.
+  // Neither changes anything. Redis before version 7 refuses the second.
   const std::string none(2 * sizeof(uint64_t), '0');
-  if (const auto seen = store->read_text(**client, none); !seen.ok()) return seen.status();
-  if (const auto swapped = store->swap(**client, none, "none", {}); !swapped.ok()) {
-    return swapped.status();
-  }
-  return store;
+  if (const auto seen = store->read(**client, none); !seen.ok()) return seen.status();
+  const auto swapped = store->swap(**client, none, {.version = "none"}, nullptr, {});
+  return swapped.ok() ? Result<std::unique_ptr<RedisStore>>(std::move(store)) : swapped.status();
 }
 
 RedisStore::RedisStore(RedisOptions options, const StoreTimes& times, const Clock& clock)
@@ -132,224 +88,199 @@ RedisStore::RedisStore(RedisOptions options, const StoreTimes& times, const Cloc
 
 // --- Records ---
 
-Result<RedisStore::SeenText> RedisStore::read_text(RedisClient& client,
-                                                   const std::string& key) const {
-  auto reply = client.run(read_script(), name_of(key), {}, RespKind::kArray);
+Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string& key) const {
+  const std::string name = name_of(key);
+  const std::array<std::string_view, 4> words = {"EVAL", kRead, "1", name};
+  auto reply = client.ask(words, RespKind::kArray);
   if (!reply.ok()) return reply.status();
-  if (!is_seen(*reply)) return client.unexpected(RespValue{});
+  if (!is_seen(*reply)) return client.wrong_reply();
   auto& items = reply->items;
-  SeenText seen = {.now = clock_.is_virtual() ? clock_.unix_ms() : items[0].number};
+  Seen seen = {.now = clock_.is_virtual() ? clock_.unix_ms() : items[0].number};
   if (items.size() == 1) return seen;
-  seen.text = std::move(items[1].text);
   seen.version = std::move(items[2].text);
+  auto record = parse_record(items[1].text, key);
+  if (!record.ok()) {
+    seen.damage = {Code::kDataLoss, name + " in Redis: " + record.status().message()};
+  } else if (!has_expired(*record, seen.now, times_.ttl_ms)) {
+    seen.record = std::move(*record);
+  }
   return seen;
 }
 
-Result<RedisStore::SeenRecord> RedisStore::read(RedisClient& client, const std::string& key) const {
-  auto seen = read_text(client, key);
-  if (!seen.ok()) return seen.status();
-  SeenRecord found = {.seen = std::move(*seen)};
-  if (found.seen.version.empty()) return found;
-  auto record = parse_record(found.seen.text, key);
-  if (!record.ok()) {
-    return Status(Code::kDataLoss, name_of(key) + " in Redis: " + record.status().message());
-  }
-  if (!has_expired(*record, found.seen.now, times_.ttl_ms)) found.record = std::move(*record);
-  return found;
-}
-
-// True if the record had this version, and has been replaced.
-Result<bool> RedisStore::swap(RedisClient& client, const std::string& key,
-                              const std::string& version, const RecordSwap& swap) const {
-  static const WrittenPieces kNone;
-  const WrittenPieces& pieces = swap.pieces == nullptr ? kNone : *swap.pieces;
-  const int64_t state = swap.record == nullptr ? 0 : swap.record->state;
-  const bool drops = swap.old_state != 0 && swap.old_state != state;
-  const std::string text = swap.record == nullptr ? "" : record_text(*swap.record, key);
+// Gives the record of `seen` to Redis, with these pieces as its state unless there are none. False,
+// and nothing has changed: its version is no longer that of `seen`, when it was `before`.
+Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const Seen& seen,
+                              const Record* before, const Pieces& pieces) const {
+  const Record* const record = seen.record ? &*seen.record : nullptr;
+  const int64_t state = record == nullptr ? 0 : record->state;
+  const bool drops = before != nullptr && before->state != 0 && before->state != state;
+  const bool is_new = before == nullptr && record != nullptr;
+  const std::string script = std::string(is_new ? kUnlessFull : kAlways) + std::string(kSwap);
+  const std::string name = name_of(key);
+  const std::string text = record == nullptr ? "" : record_text(*record, key);
   const std::string expires = std::to_string(times_.ttl_ms + times_.lease_ms);
   const std::string epoch = std::to_string(state);
-  const std::string old = drops ? std::to_string(swap.old_state) : "";
+  const std::string old = drops ? std::to_string(before->state) : "";
   const std::string count = std::to_string(pieces.count);
-  const std::array<std::string_view, 7> arguments = {version, text,  expires,    epoch,
-                                                     old,     count, pieces.name};
-  const auto reply = client.run(swap.is_new ? create_script() : swap_script(), name_of(key),
-                                arguments, RespKind::kNumber);
+  const std::array<std::string_view, 11> words = {"EVAL",  script, "1", name,  seen.version, text,
+                                                  expires, epoch,  old, count, pieces.name};
+  const auto reply = client.ask(words, RespKind::kNumber);
   if (!reply.ok()) return reply.status();
-  if (reply->kind == RespKind::kNil || reply->number < 0 || reply->number > 1) {
-    return client.unexpected(RespValue{});
-  }
-  return reply->number == 1;
+  const bool is_form = reply->kind == RespKind::kNumber && reply->number >= 0 && reply->number <= 1;
+  return is_form ? Result<bool>(reply->number == 1) : client.wrong_reply();
 }
 
-Result<bool> RedisStore::change_record(const std::string& key, const RecordChange& change) {
-  const auto client = pool_.take();
-  if (!client.ok()) return client.status();
-  return change_by(**client, key, change, nullptr);
-}
-
-// Applies `change` to the record, which is written if it says true, until nobody else has changed
-// the record in between.
-Result<bool> RedisStore::change_by(RedisClient& client, const std::string& key,
-                                   const RecordChange& change, const WrittenPieces* pieces) const {
-  for (int i = 0; i < kMostSwaps; ++i) {
-    auto found = read(client, key);
-    if (!found.ok()) return found.status();
-    if (!found->record) return false;
-    const int64_t old_state = found->record->state;
-    if (!change(*found->record, found->seen.now)) return false;
-    const auto swapped =
-        swap(client, key, found->seen.version,
-             {.record = &*found->record, .old_state = old_state, .pieces = pieces});
+// Applies `change` until nobody else has changed the
+// record in between, or the time is over.
+Result<bool> RedisStore::change(RedisClient& client, const std::string& key,
+                                const SeenChange& change, const Pieces& pieces) const {
+  for (;;) {
+    auto seen = read(client, key);
+    if (!seen.ok()) return seen.status();
+    const std::optional<Record> before = seen->record;
+    const bool has_changed = change(*seen);
+    if (!seen->damage.ok()) return seen->damage;
+    if (!has_changed) return false;
+    const auto swapped = swap(client, key, *seen, before ? &*before : nullptr, pieces);
     if (!swapped.ok() || *swapped) return swapped;
   }
-  return contended(key);
+}
+
+Result<bool> RedisStore::change(const std::string& key, const SeenChange& change_it) {
+  const auto client = pool_.take();
+  if (!client.ok()) return client.status();
+  return change(**client, key, change_it, {});
 }
 
 Result<Begun> RedisStore::begin(const std::string& key, const Claim& claim) {
   Begun begun;
-  const auto changed = change_record(key, [&](Record& record, int64_t now) {
-    const bool is_ours = record.owner.starts_with(replica_ + "/");
-    begun = begin_record(record, claim, now, times_.lease_ms, is_ours);
+  const auto changed = change(key, [&](Seen& seen) {
+    const bool is_ours = seen.record && seen.record->owner.starts_with(replica_ + "/");
+    begun = seen.record ? begin_record(*seen.record, claim, seen.now, times_.lease_ms, is_ours)
+                        : Begun();
     return begun.outcome == FenceOutcome::kOk;
   });
-  if (!changed.ok()) return changed.status();
-  const bool has_gone = !*changed && begun.outcome == FenceOutcome::kOk;  // between two tries
-  return has_gone ? Begun() : begun;
+  return changed.ok() ? Result<Begun>(begun) : changed.status();
 }
 
 Result<std::optional<Record>> RedisStore::look(const std::string& key) {
   const auto client = pool_.take();
   if (!client.ok()) return client.status();
-  auto found = read(**client, key);
-  if (!found.ok()) return found.status();
-  return std::move(found->record);
+  auto seen = read(**client, key);
+  if (!seen.ok()) return seen.status();
+  if (!seen->damage.ok()) return seen->damage;
+  return std::move(seen->record);
 }
 
 Result<bool> RedisStore::renew(const std::string& key, const Holder& holder) {
-  return change_record(key, [&](Record& record, int64_t now) {
-    return renew_record(record, holder, now, times_.lease_ms);
+  return change(key, [&](Seen& seen) {
+    return seen.record && renew_record(*seen.record, holder, seen.now, times_.lease_ms);
   });
 }
 
 Result<bool> RedisStore::end(const std::string& key, const Holder& holder,
                              const Snapshot* snapshot) {
-  const auto end = [&](Record& record, int64_t now) {
-    return end_record(record, holder, now, snapshot != nullptr);
+  const auto end = [&](Seen& seen) {
+    return seen.record && end_record(*seen.record, holder, seen.now, snapshot != nullptr);
   };
-  return snapshot == nullptr ? change_record(key, end)
-                             : change_state(key, holder.epoch, *snapshot, end);
+  return snapshot == nullptr ? change(key, end) : change_state(key, *snapshot, end);
 }
 
 Result<bool> RedisStore::log(const std::string& key, const Holder& holder, const LogEntry& entry) {
-  return change_record(
-      key, [&](Record& record, int64_t now) { return log_record(record, holder, now, entry); });
+  return change(key, [&](Seen& seen) {
+    return seen.record && log_record(*seen.record, holder, seen.now, entry);
+  });
 }
 
 Result<bool> RedisStore::settle(const std::string& key, int64_t saved, const Snapshot& snapshot) {
-  return change_state(key, saved, snapshot,
-                      [&](const Record& record, int64_t) { return may_settle(record, saved); });
+  return change_state(key, snapshot, [&](const Seen& seen) {
+    return seen.record && may_settle(*seen.record, saved);
+  });
 }
 
 Result<int64_t> RedisStore::create(const std::string& key, const std::string& owner,
                                    const Snapshot* snapshot) {
-  const auto client = pool_.take();
-  if (!client.ok()) return client.status();
-  const auto found = read(**client, key);
-  if (!found.ok()) return found.status();
-  if (found->record) return 0;
-  WrittenPieces pieces;
-  if (snapshot != nullptr) {
-    auto written = write_pieces(**client, key, *snapshot);
-    if (!written.ok()) return written.status();
-    pieces = std::move(*written);
-  }
-  auto epoch = create_record(**client, key, owner, snapshot, pieces);
-  if (!epoch.ok() || *epoch == 0) remove_pieces(**client, pieces);
-  return epoch;
-}
-
-Result<int64_t> RedisStore::create_record(RedisClient& client, const std::string& key,
-                                          const std::string& owner, const Snapshot* snapshot,
-                                          const WrittenPieces& pieces) const {
-  for (int i = 0; i < kMostSwaps; ++i) {
-    const auto found = read(client, key);
-    if (!found.ok()) return found.status();
-    if (found->record) return 0;
-    Record record = new_record(owner, found->seen.now);
-    if (snapshot != nullptr) put_state(record, record.epoch, snapshot->position, pieces.tail);
-    const auto swapped = swap(
-        client, key, found->seen.version,
-        {.record = &record, .pieces = snapshot == nullptr ? nullptr : &pieces, .is_new = true});
-    if (!swapped.ok()) return swapped.status();
-    if (*swapped) return record.epoch;
-  }
-  return contended(key);
+  int64_t epoch = 0;
+  const auto create = [&](Seen& seen) {
+    if (seen.record) return false;
+    seen.record = new_record(owner, seen.now);
+    epoch = seen.record->epoch;
+    return true;
+  };
+  const auto created =
+      snapshot == nullptr ? change(key, create) : change_state(key, *snapshot, create);
+  if (!created.ok()) return created.status();
+  return *created ? epoch : 0;
 }
 
 // A record that cannot be read is deleted as well. Its state expires.
 Result<bool> RedisStore::remove(const std::string& key) {
-  const auto client = pool_.take();
-  if (!client.ok()) return client.status();
-  for (int i = 0; i < kMostSwaps; ++i) {
-    const auto seen = read_text(**client, key);
-    if (!seen.ok()) return seen.status();
-    if (seen->version.empty()) return false;
-    const auto record = parse_record(seen->text, key);
-    const auto swapped =
-        swap(**client, key, seen->version, {.old_state = record.ok() ? record->state : 0});
-    if (!swapped.ok()) return swapped.status();
-    if (*swapped) return !record.ok() || !has_expired(*record, seen->now, times_.ttl_ms);
-  }
-  return contended(key);
+  bool is_there = false;
+  const auto removed = change(key, [&](Seen& seen) {
+    is_there = seen.record || !seen.damage.ok();
+    seen.record.reset();
+    seen.damage = {};
+    return !seen.version.empty();
+  });
+  return removed.ok() ? Result<bool>(is_there) : removed;
 }
 
 // --- States ---
 
-// Changes the record together with its state. The pieces are written first, under a name that no
-// record has: a reply that is lost, and comes true later, must not find other pieces there. They
-// get their name together with the record. They are not written in vain.
-Result<bool> RedisStore::change_state(const std::string& key, int64_t epoch,
-                                      const Snapshot& snapshot, const RecordChange& change) {
+// Changes the record together with its state, which is named after the last call that was saved.
+// The pieces are written first, under a name that no record has: a reply that is lost, and comes
+// true later, must not find other pieces there. They get their name together with the record. They
+// are not written in vain.
+Result<bool> RedisStore::change_state(const std::string& key, const Snapshot& snapshot,
+                                      const SeenChange& change_it) {
   const auto client = pool_.take();
   if (!client.ok()) return client.status();
-  auto found = read(**client, key);
-  if (!found.ok()) return found.status();
-  if (!found->record || !change(*found->record, found->seen.now)) return false;
+  auto seen = read(**client, key);
+  if (!seen.ok()) return seen.status();
+  if (!seen->damage.ok()) return seen->damage;
+  if (!change_it(*seen)) return false;
   const auto pieces = write_pieces(**client, key, snapshot);
   if (!pieces.ok()) return pieces.status();
-  const auto put = [&](Record& record, int64_t now) {
-    if (!change(record, now)) return false;
-    put_state(record, epoch, snapshot.position, pieces->tail);
+  const auto put = [&](Seen& now) {
+    if (!change_it(now)) return false;
+    put_state(*now.record, now.record->saved, snapshot.position, pieces->tail);
     return true;
   };
-  const auto changed = change_by(**client, key, put, &*pieces);
+  const auto changed = change(**client, key, put, *pieces);
   if (!changed.ok() || !*changed) remove_pieces(**client, *pieces);
   return changed;
 }
 
-Result<RedisStore::WrittenPieces> RedisStore::write_pieces(RedisClient& client,
-                                                           const std::string& key,
-                                                           const Snapshot& snapshot) {
-  WrittenPieces pieces = {.name = name_of(key) + "~" + replica_ + "." +
-                                  std::to_string(written_.fetch_add(1))};
-  PieceCutter cutter(snapshot);
+Result<RedisStore::Pieces> RedisStore::write_pieces(RedisClient& client, const std::string& key,
+                                                    const Snapshot& snapshot) {
+  Pieces pieces = {.name =
+                       name_of(key) + "~" + replica_ + "." + std::to_string(written_.fetch_add(1))};
   Status status;
   const auto receive = [&] {
+    client.restart_time();
     const auto reply = client.receive(RespKind::kText);
-    if (status.ok() && !reply.ok()) status = reply.status();
-    if (status.ok() && reply->text != "OK") status = client.unexpected(RespValue{});
+    if (!status.ok()) return;
+    status = !reply.ok() ? reply.status() : reply->text == "OK" ? Status() : client.wrong_reply();
   };
-  while (status.ok() && !cutter.is_over()) {
-    const std::string piece = cutter.next();
-    const std::string name = piece_name(pieces.name, pieces.count);
+  std::string rest;
+  std::string last;
+  for (bool is_over = false; status.ok() && !is_over;) {
+    while (rest.size() < kRedisPieceBytes && !is_over) {
+      const std::string more = snapshot.next();
+      is_over = more.empty();
+      keep_tail(last, more);
+      rest += more;
+    }
+    const std::string name = piece_name(pieces.name, pieces.count++);
+    const std::string_view piece = std::string_view(rest).substr(0, kRedisPieceBytes);
     const std::array<std::string_view, 5> words = {"SET", name, piece, "PX", kUnnamedMs};
-    status = client.send(words);
-    if (!status.ok()) return status;
-    ++pieces.count;
+    client.restart_time();
+    if (Status s = client.send(words); !s.ok()) return s;
+    rest.erase(0, piece.size());
     if (client.unanswered() == kAhead) receive();
   }
   while (client.unanswered() > 0 && !client.is_broken()) receive();
-  pieces.tail = cutter.tail();
+  pieces.tail = tail_of(last);
   if (status.ok()) return pieces;
   remove_pieces(client, pieces);
   return status;
@@ -357,12 +288,14 @@ Result<RedisStore::WrittenPieces> RedisStore::write_pieces(RedisClient& client,
 
 // A memory that is full must not get fuller with each call that cannot be saved. If a piece
 // stays, it expires.
-void RedisStore::remove_pieces(RedisClient& client, const WrittenPieces& pieces) {
-  for (size_t i = 0; i < pieces.count && client.is_usable(); ++i) {
-    const std::string name = piece_name(pieces.name, i);
-    const std::array<std::string_view, 2> words = {"UNLINK", name};
-    static_cast<void>(client.ask(words, RespKind::kNumber));
-  }
+void RedisStore::remove_pieces(RedisClient& client, const Pieces& pieces) {
+  if (pieces.count == 0 || !client.is_usable()) return;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < pieces.count; ++i) names.push_back(piece_name(pieces.name, i));
+  std::vector<std::string_view> words = {"UNLINK"};
+  words.insert(words.end(), names.begin(), names.end());
+  client.restart_time();
+  static_cast<void>(client.ask(words, RespKind::kNumber));
 }
 
 Status RedisStore::load(const std::string& key, const Record& record, const StateSink& sink) {
@@ -373,24 +306,21 @@ Status RedisStore::load(const std::string& key, const Record& record, const Stat
   const Status damaged(Code::kDataLoss, name + " in Redis is not the state that was saved");
   std::string last;
   size_t asked = 0;
-  for (bool is_over = false; !is_over;) {
-    while (client.unanswered() < kAhead) {
+  for (bool is_over = false; !is_over || client.unanswered() > 0;) {
+    client.restart_time();
+    while (!is_over && client.unanswered() < kAhead) {
       const std::string piece = piece_name(name, asked++);
       const std::array<std::string_view, 2> words = {"GET", piece};
       if (Status s = client.send(words); !s.ok()) return s;
     }
     const auto piece = client.receive(RespKind::kBulk);
     if (!piece.ok()) return piece.status();
+    if (is_over) continue;  // it was asked for in vain
     if (piece->kind == RespKind::kNil) return state_replaced();
     if (piece->text.size() > kRedisPieceBytes) return damaged;
     is_over = piece->text.size() < kRedisPieceBytes;
-    const std::string_view text = piece->text;
-    last.append(text.substr(text.size() - std::min(text.size(), kTailBytes)));
-    last.erase(0, last.size() - std::min(last.size(), kTailBytes));
-    if (Status s = sink(std::as_bytes(std::span(text))); !s.ok()) return s;
-  }
-  while (client.unanswered() > 0) {
-    if (const auto rest = client.receive(RespKind::kBulk); !rest.ok()) return rest.status();
+    keep_tail(last, piece->text);
+    if (Status s = sink(std::as_bytes(std::span(piece->text))); !s.ok()) return s;
   }
   return tail_of(last) == record.tail ? Status() : damaged;
 }

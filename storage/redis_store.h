@@ -22,7 +22,7 @@ inline constexpr size_t kRedisPieceBytes = size_t{1} << 20;
 class RedisStore final : public Store {
  public:
   // `clock` outlives the store. Times are those of Redis, unless `clock` is virtual.
-  // INVALID_ARGUMENT; UNAVAILABLE if Redis cannot be called, or refuses the commands of a store.
+  // UNAVAILABLE if Redis cannot be called, or refuses a script.
   static Result<std::unique_ptr<RedisStore>> open(RedisOptions options, const StoreTimes& times,
                                                   const Clock& clock);
 
@@ -41,47 +41,34 @@ class RedisStore final : public Store {
   Status sync() override { return {}; }
 
  private:
-  // The record's text as it is in Redis, and its version: another text has another one.
-  struct SeenText {
-    int64_t now = 0;  // milliseconds since 1970
-    std::string text = {};
-    std::string version = {};  // empty: there is none
-  };
-  struct SeenRecord {
-    SeenText seen;
-    std::optional<Record> record = {};  // none: there is none, or it has expired
+  // A record, as Redis has it.
+  struct Seen {
+    int64_t now = 0;                    // milliseconds since 1970
+    std::string version = {};           // another text has another one; empty: there is none
+    std::optional<Record> record = {};  // none: there is none, or it has expired or is damaged
+    Status damage = {};
   };
   // Pieces under a name of their own, which no record names.
-  struct WrittenPieces {
+  struct Pieces {
     std::string name = {};
     size_t count = 0;
     std::string tail = {};
   };
-  struct RecordSwap {
-    const Record* record = nullptr;  // null: it is deleted
-    int64_t old_state = 0;
-    const WrittenPieces* pieces = nullptr;  // of the record's state; null: it has them already
-    bool is_new = false;                    // refused if the memory is full
-  };
-  using RecordChange = std::function<bool(Record&, int64_t now)>;
+  using SeenChange = std::function<bool(Seen&)>;  // whether it has changed the record
 
   RedisStore(RedisOptions options, const StoreTimes& times, const Clock& clock);
 
-  Result<SeenText> read_text(RedisClient& client, const std::string& key) const;
-  Result<SeenRecord> read(RedisClient& client, const std::string& key) const;
-  Result<bool> swap(RedisClient& client, const std::string& key, const std::string& version,
-                    const RecordSwap& swap) const;
-  Result<bool> change_record(const std::string& key, const RecordChange& change);
-  Result<bool> change_by(RedisClient& client, const std::string& key, const RecordChange& change,
-                         const WrittenPieces* pieces) const;
-  Result<bool> change_state(const std::string& key, int64_t epoch, const Snapshot& snapshot,
-                            const RecordChange& change);
-  Result<WrittenPieces> write_pieces(RedisClient& client, const std::string& key,
-                                     const Snapshot& snapshot);
-  Result<int64_t> create_record(RedisClient& client, const std::string& key,
-                                const std::string& owner, const Snapshot* snapshot,
-                                const WrittenPieces& pieces) const;
-  static void remove_pieces(RedisClient& client, const WrittenPieces& pieces);
+  Result<Seen> read(RedisClient& client, const std::string& key) const;
+  Result<bool> swap(RedisClient& client, const std::string& key, const Seen& seen,
+                    const Record* before, const Pieces& pieces) const;
+  Result<bool> change(RedisClient& client, const std::string& key, const SeenChange& change,
+                      const Pieces& pieces) const;
+  Result<bool> change(const std::string& key, const SeenChange& change);
+  Result<bool> change_state(const std::string& key, const Snapshot& snapshot,
+                            const SeenChange& change);
+  Result<Pieces> write_pieces(RedisClient& client, const std::string& key,
+                              const Snapshot& snapshot);
+  static void remove_pieces(RedisClient& client, const Pieces& pieces);
 
   const StoreTimes times_;
   const Clock& clock_;
