@@ -41,7 +41,11 @@ class Redis:
 
     def start(self) -> None:
         self.process = subprocess.Popen(self._command, executable=PROGRAM, stdout=subprocess.DEVNULL)
-        wait_until(self.answers, "Redis answers")
+        try:
+            wait_until(self.answers, "Redis answers")
+        except BaseException:
+            self.kill()
+            raise
 
     def answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as connection:
