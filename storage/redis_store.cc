@@ -79,7 +79,7 @@ Result<std::unique_ptr<RedisStore>> RedisStore::open(RedisOptions options, const
   // Neither changes anything. Redis before version 7 refuses the second.
   const std::string none(2 * sizeof(uint64_t), '0');
   if (const auto seen = store->read(**client, none); !seen.ok()) return seen.status();
-  const auto swapped = store->swap(**client, none, {.version = "none"}, nullptr, {});
+  const auto swapped = store->swap(**client, none, {.version = "none"}, false, 0, {});
   return swapped.ok() ? Result<std::unique_ptr<RedisStore>>(std::move(store)) : swapped.status();
 }
 
@@ -108,19 +108,19 @@ Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string
 }
 
 // Gives the record of `seen` to Redis, with these pieces as its state unless there are none. False,
-// and nothing has changed: its version is no longer that of `seen`, when it was `before`.
+// and nothing has changed: Redis no longer has the version of `seen`. `is_new`: it had no session.
 Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const Seen& seen,
-                              const Record* before, const Pieces& pieces) const {
+                              bool is_new, int64_t old_state, const Pieces& pieces) const {
   const Record* const record = seen.record ? &*seen.record : nullptr;
   const int64_t state = record == nullptr ? 0 : record->state;
-  const bool drops = before != nullptr && before->state != 0 && before->state != state;
-  const bool is_new = before == nullptr && record != nullptr;
-  const std::string script = std::string(is_new ? kUnlessFull : kAlways) + std::string(kSwap);
+  const bool drops = old_state != 0 && old_state != state;
+  const bool creates = is_new && record != nullptr;
+  const std::string script = std::string(creates ? kUnlessFull : kAlways) + std::string(kSwap);
   const std::string name = name_of(key);
   const std::string text = record == nullptr ? "" : record_text(*record, key);
   const std::string expires = std::to_string(times_.ttl_ms + times_.lease_ms);
   const std::string epoch = std::to_string(state);
-  const std::string old = drops ? std::to_string(before->state) : "";
+  const std::string old = drops ? std::to_string(old_state) : "";
   const std::string count = std::to_string(pieces.count);
   const std::array<std::string_view, 11> words = {"EVAL",  script, "1", name,  seen.version, text,
                                                   expires, epoch,  old, count, pieces.name};
@@ -130,18 +130,18 @@ Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const
   return is_form ? Result<bool>(reply->number == 1) : client.wrong_reply();
 }
 
-// Applies `change` until nobody else has changed the
-// record in between, or the time is over.
+// Applies `change` until nobody else has changed the record in between, or the time is over.
 Result<bool> RedisStore::change(RedisClient& client, const std::string& key,
                                 const SeenChange& change, const Pieces& pieces) const {
   for (;;) {
     auto seen = read(client, key);
     if (!seen.ok()) return seen.status();
-    const std::optional<Record> before = seen->record;
+    const bool is_new = !seen->record;
+    const int64_t old_state = is_new ? 0 : seen->record->state;
     const bool has_changed = change(*seen);
     if (!seen->damage.ok()) return seen->damage;
     if (!has_changed) return false;
-    const auto swapped = swap(client, key, *seen, before ? &*before : nullptr, pieces);
+    const auto swapped = swap(client, key, *seen, is_new, old_state, pieces);
     if (!swapped.ok() || *swapped) return swapped;
   }
 }

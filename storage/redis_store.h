@@ -59,8 +59,8 @@ class RedisStore final : public Store {
   RedisStore(RedisOptions options, const StoreTimes& times, const Clock& clock);
 
   Result<Seen> read(RedisClient& client, const std::string& key) const;
-  Result<bool> swap(RedisClient& client, const std::string& key, const Seen& seen,
-                    const Record* before, const Pieces& pieces) const;
+  Result<bool> swap(RedisClient& client, const std::string& key, const Seen& seen, bool is_new,
+                    int64_t old_state, const Pieces& pieces) const;
   Result<bool> change(RedisClient& client, const std::string& key, const SeenChange& change,
                       const Pieces& pieces) const;
   Result<bool> change(const std::string& key, const SeenChange& change);

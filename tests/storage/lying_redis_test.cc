@@ -255,6 +255,16 @@ TEST(RedisLogin, AnErrorDoesNotShowThePassword) {
               EndsWith("refuses a login with the password of storage.password_file"));
 }
 
+TEST(RedisLogin, AHandshakeThatIsNotAnsweredEndsInTime) {
+  const LyingRedis redis([](const auto&) { return std::string(); });
+  RedisOptions options = {.url = redis.url(), .tls = *redis_tls(""), .timeout_ms = 100};
+  options.url.host = "localhost";
+  options.url.tls = true;
+  EXPECT_EQ(RedisClient::open(options).status().code(), Code::kUnavailable);
+  options.tls = nullptr;
+  EXPECT_EQ(RedisClient::open(options).status().code(), Code::kUnavailable) << "never without TLS";
+}
+
 TEST(RedisLogin, NamesTheUserAndTheDatabaseFirst) {
   std::mutex mutex;
   std::vector<std::string> heard;

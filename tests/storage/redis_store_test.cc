@@ -359,6 +359,8 @@ TEST_F(RedisStoreTest, ACallThatRedisHasLostSharesNoEpochWithTheOneInItsPlace) {
   const int64_t lost = *begin(*store);
   EXPECT_TRUE(*store->log(kKey, {store->replica() + "/m", lost}, {5, "heard"}));
   ASSERT_TRUE(redis_->ask({"SET", name, before}, RespKind::kText).ok());
+  const int64_t then = real_clock().unix_ms();
+  EXPECT_TRUE(eventually([&] { return real_clock().unix_ms() > then; })) << "a failover takes time";
   const int64_t again = *begin(*other);
   EXPECT_GT(again, lost);
   EXPECT_TRUE(*other->log(kKey, {other->replica() + "/m", again}, {5, "in its place"}));
