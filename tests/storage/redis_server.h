@@ -37,7 +37,8 @@ class RedisServer {
 
   StoreUrl url() const { return {.kind = StoreKind::kRedis, .path = folder_.path("socket")}; }
 
-  // It has its data again, if they were written to its file.
+  // It has its data again, if they were written to its file. It ends with the thread that starts
+  // it.
   void start() {
     std::vector<std::string> words = {
         "redis-server",   "--port", "0", "--unixsocket", url().path, "--dir",
