@@ -42,11 +42,12 @@ test:  ## every test, in the release build
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset release $(CTEST_FLAGS)
 
-fleet-test:  ## kill replicas under load 200 times, once with and once without syncs, and update them ten times: six minutes
+fleet-test:  ## kill replicas under load 200 times, once with and once without syncs, update them ten times, and kill them and Redis 20 times: eight minutes
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@for sync in none each; do echo "kill -9, storage.sync $$sync:"; $(FLEET_TEST)/kill_test.py --kills 200 --sync $$sync || exit 1; done
 	@echo "rolling updates:"; $(FLEET_TEST)/rolling_test.py --rounds 10
+	@echo "kill -9 of replicas and of Redis:"; $(FLEET_TEST)/redis_kill_test.py --kills 20
 
 test-clients:  ## tests that need PyPI or clients of others: Prometheus, OpenAI's, LangChain's
 	@scripts/setup test

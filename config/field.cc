@@ -144,12 +144,20 @@ Field storage_time(const char* key, const char* flag, int64_t* (*at)(ServerConfi
 void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(optional_text_field(
       "storage.url", "--storage", [](ServerConfig& config) { return &config.storage_url; },
-      "where sessions outlive the server: dir:PATH, a directory that several servers may share"));
+      "where sessions outlive the server: dir:PATH, a directory, or Redis, as "
+      "redis://HOST:PORT/DATABASE, rediss:// for TLS or unix:PATH; several servers may share it"));
   fields.push_back(choice_field(
       "storage.sync", "--storage-sync", [](ServerConfig& config) { return &config.storage_sync; },
       {"none", "interval", "each"},
-      "when a session is on the disk: when the system likes, within about a second, or before its "
-      "call ends"));
+      "of a directory, when a session is on the disk: when the system likes, within about a "
+      "second, or before its call ends"));
+  fields.push_back(file_field(
+      "storage.password_file", "--storage-password-file",
+      [](ServerConfig& config) { return &config.storage_password_file; },
+      "file whose first line is the password of Redis"));
+  fields.push_back(file_field(
+      "storage.ca", "--storage-ca", [](ServerConfig& config) { return &config.storage_ca; },
+      "PEM file of the authorities that rediss:// trusts; those of the system if there is none"));
   fields.push_back(storage_time(
       "storage.ttl_ms", "--storage-ttl-ms",
       [](ServerConfig& config, size_t) { return &config.storage_ttl_ms; }, 1000, int64_t{1} << 40,

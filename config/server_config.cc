@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/list_text.h"
+#include "base/store_url.h"
 #include "base/text.h"
 #include "config/edit_distance.h"
 #include "config/field.h"
@@ -271,11 +272,31 @@ Status check_stream_room(const ServerConfig& config) {
 }
 
 Status check_storage(const ServerConfig& config) {
-  const std::string_view url = config.storage_url;
-  const bool is_directory = url.starts_with("dir:") && url.size() > 4;
-  if (url.empty() || url == "memory" || is_directory) return {};
-  return invalid_argument("storage.url is '" + std::string(url.substr(0, 80)) +
-                          "'; it must be dir:PATH, or memory, which ends with the process");
+  StoreUrl url;
+  if (!config.storage_url.empty()) {
+    auto parsed = parse_store_url(config.storage_url);
+    if (!parsed.ok()) return parsed.status();
+    url = std::move(*parsed);
+  }
+  const bool is_redis = url.kind == StoreKind::kRedis;
+  if (!config.storage_password_file.empty() && !is_redis) {
+    return invalid_argument(
+        "storage.password_file is set, and storage.url is not of Redis: only Redis has a password");
+  }
+  if (!config.storage_ca.empty() && !url.tls) {
+    return invalid_argument(
+        "storage.ca is set, and storage.url does not begin with rediss://: only TLS has "
+        "authorities");
+  }
+  if (!url.user.empty() && config.storage_password_file.empty()) {
+    return invalid_argument("storage.url names the user " + quote(url.user) +
+                            "; set storage.password_file, the file of this user's password");
+  }
+  if (!is_redis || !config.seal_keys.empty()) return {};
+  return invalid_argument(
+      "storage.url is of Redis, where others may write, and seal_keys is not set: states must be "
+      "sealed there. Make a key with '(umask 077 && head -c 32 /dev/urandom > FILE)' and name it "
+      "in seal_keys");
 }
 
 }  // namespace

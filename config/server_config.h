@@ -38,8 +38,10 @@ struct ServerConfig {
   std::string tls_cert, tls_key, tls_client_ca;  // paths; empty: none
   std::string stored_states;           // path of the directory of stored states; empty: none
   std::string seal_keys;               // paths of the keys of state files, with commas; empty: none
-  std::string storage_url;             // "dir:PATH", "memory"; empty: sessions end with the process
+  std::string storage_url;             // parse_store_url(); empty: sessions end with the process
   std::string storage_sync;            // of a directory: "none", "interval", "each"
+  std::string storage_password_file;   // of Redis; empty: it asks for none
+  std::string storage_ca;              // of rediss://, a file; empty: the system's authorities
   int64_t storage_ttl_ms = 604800000;  // after which an unused session is removed from the store
   int64_t storage_lease_ms = 5000;     // of a call, after which another server may go ahead
   int64_t storage_timeout_ms = 1000;   // that a call waits for the store

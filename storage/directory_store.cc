@@ -253,9 +253,7 @@ Result<DirectoryStore::WrittenState> DirectoryStore::write_state(const std::stri
   std::string last;
   const auto next = [&] {
     std::string piece = snapshot.next();
-    last =
-        (last + piece)
-            .substr(piece.size() + last.size() - std::min(piece.size() + last.size(), kTailBytes));
+    keep_tail(last, piece);
     return piece;
   };
   dirty_.store(true, std::memory_order_relaxed);
@@ -277,9 +275,7 @@ Status DirectoryStore::load(const std::string& key, const Record& record, const 
   }
   std::string last;
   const Status status = folder_.read_pieces(*file, [&](std::span<const std::byte> piece) {
-    const std::string_view text(reinterpret_cast<const char*>(piece.data()), piece.size());
-    last.append(text.substr(text.size() - std::min(text.size(), kTailBytes)));
-    last.erase(0, last.size() - std::min(last.size(), kTailBytes));
+    keep_tail(last, {reinterpret_cast<const char*>(piece.data()), piece.size()});
     return sink(piece);
   });
   if (!status.ok()) return status;

@@ -11,18 +11,24 @@
 
 namespace runnel {
 
-// INVALID_ARGUMENT unless `url` is "memory" or "dir:PATH".
-Status check_store_url(std::string_view url);
+struct StoreSettings {
+  std::string url;                 // parse_store_url()
+  std::string sync = "each";       // of a directory: "none", "interval" or "each"
+  std::string password_file = {};  // of Redis; empty: it asks for none
+  std::string ca = {};             // of redis_tls()
+  StoreTimes times = {};
+};
 
-// Opens the store of `url`. `sync`: "none", "interval" or "each", for a directory. `clock` outlives
-// the store. INVALID_ARGUMENT, and errors of DirectoryStore::open().
-Result<std::shared_ptr<Store>> open_store(const std::string& url, const std::string& sync,
-                                          const StoreTimes& times, const Clock& clock);
+// Opens a store. `clock` outlives it. INVALID_ARGUMENT, and errors of DirectoryStore::open() and
+// RedisStore::open().
+Result<std::shared_ptr<Store>> open_store(const StoreSettings& settings, const Clock& clock);
 
 // Parts that stores share.
 
 // 32 hexadecimal digits from the system's random numbers.
 std::string new_replica();
+// Adds to the end of a state that is kept for tail_of().
+void keep_tail(std::string& last, std::string_view more);
 // Record::tail of a state, of which at least the last kTailBytes are given.
 std::string tail_of(std::string_view state);
 // NOT_FOUND: a state was replaced while it was read.

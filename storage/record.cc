@@ -54,6 +54,17 @@ bool holds(const Record& record, const Holder& holder) {
   return record.until != 0 && record.epoch == holder.epoch && record.owner == holder.owner;
 }
 
+// Epochs grow with the time, and chance keeps those of one millisecond apart. So no epoch comes
+// twice:
+// - A session that is deleted and made again has none of before: a late writer of the old session
+//   would pass for one of the new.
+// - If a store loses its last writes, a call that begins again has another epoch than the call that
+//   was lost: a server that has a copy of the latter must not take it for the copy of the former.
+int64_t epoch_after(int64_t epoch, int64_t now) {
+  std::random_device device;
+  return std::max(epoch, now * kEpochsPerMs) + 1 + device() % (kEpochsPerMs / 2);
+}
+
 }  // namespace
 
 std::string record_text(const Record& record, std::string_view key) {
@@ -128,7 +139,7 @@ Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t leas
     begun.outcome = FenceOutcome::kCutOff;
   } else {
     begun.outcome = FenceOutcome::kOk;
-    begun.epoch = ++record.epoch;
+    begun.epoch = record.epoch = epoch_after(record.epoch, now);
     begun.seed = same_call ? record.seed : claim.seed;
     record.owner = claim.owner;
     record.until = now + lease;
@@ -177,13 +188,9 @@ void put_state(Record& record, int64_t epoch, int64_t position, std::string tail
   record.log.clear();
 }
 
-// Epochs begin at the time, so that a session that is deleted and made again has none of those
-// before: a late writer of the old session would pass for one of the new. Within a millisecond
-// chance keeps them apart.
 Record new_record(const std::string& owner, int64_t now) {
-  std::random_device device;
   Record record;
-  record.epoch = std::max<int64_t>(now, 1) * kEpochsPerMs + device() % (kEpochsPerMs / 2);
+  record.epoch = epoch_after(0, now);
   record.saved = record.epoch;
   record.owner = owner;
   record.used = now;

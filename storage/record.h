@@ -26,7 +26,7 @@ inline constexpr int64_t kMostRecordBytes = 4096 + 2 * kMostLogBytes;
 inline constexpr std::string_view kNamedCall = "id:";
 
 struct Record {
-  int64_t epoch = 0;     // grows with every call that begins
+  int64_t epoch = 0;     // grows with every call that begins, and never comes twice
   std::string owner;     // who began last: the server, "/", the name of the model there
   int64_t until = 0;     // milliseconds since 1970: the end of its lease; 0: no call runs
   std::string begun;     // names the call that runs or was cut off; empty: none

@@ -54,12 +54,16 @@ class Tries:
         """Seconds to wait before the next attempt. Raises the error if there is none."""
         if self._retry.attempts <= 1:
             raise error
+        if error.status in CONNECTION_LOST:
+            # Also if the server says when to come back: its store may have done it without an answer.
+            self.lost = True
+            if not self._repeatable:
+                raise error
         if error.retry_after is not None:
             pause = error.retry_after * random.uniform(1, 1.1)  # clients refused together come back apart
         elif error.status in CONNECTION_LOST:
             self._failures += 1
-            self.lost = True
-            if self._failures >= self._retry.attempts or not self._repeatable:
+            if self._failures >= self._retry.attempts:
                 raise error
             delay = self._retry.first_delay * 2.0 ** (self._failures - 1)
             pause = min(delay, self._retry.longest_delay) * random.uniform(0.8, 1)

@@ -24,8 +24,10 @@
 namespace runnel {
 
 struct StorageOptions {
-  std::string url = {};       // open_store(); empty: sessions end with the process
-  std::string sync = "each";  // likewise
+  std::string url = {};            // StoreSettings; empty: sessions end with the process
+  std::string sync = "each";       // likewise
+  std::string password_file = {};  // likewise
+  std::string ca = {};             // likewise
   StoreTimes times = {.ttl_ms = 604800000, .lease_ms = 5000, .timeout_ms = 1000};
   int64_t log_bytes = 65536;          // of a session's log; 0: a state after each call
   std::shared_ptr<Store> store = {};  // in place of that of `url`, for tests

@@ -49,6 +49,8 @@ HostOptions host_options(const ServerConfig& config, const std::string& version)
       .access_log = config.log_access,
       .storage = {.url = config.storage_url,
                   .sync = config.storage_sync,
+                  .password_file = config.storage_password_file,
+                  .ca = config.storage_ca,
                   .times = {.ttl_ms = config.storage_ttl_ms,
                             .lease_ms = config.storage_lease_ms,
                             .timeout_ms = config.storage_timeout_ms},

@@ -103,17 +103,45 @@ TEST(ServerConfig, ACertificateAndItsKeyGoTogether) {
   EXPECT_THAT(check_config(config).message(), HasSubstr("certificates of clients need TLS"));
 }
 
-TEST(ServerConfig, AStoreIsADirectoryOrMemory) {
+TEST(ServerConfig, AStoreIsADirectoryRedisOrMemory) {
   ServerConfig config;
   config.models = {{"", "/b"}};
   for (const char* const url : {"", "memory", "dir:sessions"}) {
     config.storage_url = url;
     EXPECT_TRUE(check_config(config).ok()) << url;
   }
-  for (const char* const url : {"dir:", "sessions", "redis://localhost"}) {
+  for (const char* const url : {"dir:", "sessions", "redis:localhost"}) {
     config.storage_url = url;
     EXPECT_THAT(check_config(config).message(), HasSubstr("it must be dir:PATH")) << url;
   }
+}
+
+TEST(ServerConfig, StatesInRedisAreSealed) {
+  ServerConfig config;
+  config.models = {{"", "/b"}};
+  for (const char* const url : {"redis://localhost", "rediss://localhost/1", "unix:/run/redis"}) {
+    config.storage_url = url;
+    config.seal_keys = "";
+    EXPECT_THAT(check_config(config).message(), HasSubstr("states must be sealed")) << url;
+    config.seal_keys = "/k";
+    EXPECT_TRUE(check_config(config).ok()) << url;
+  }
+}
+
+TEST(ServerConfig, APasswordAndAuthoritiesAreThoseOfRedis) {
+  ServerConfig config;
+  config.models = {{"", "/b"}};
+  config.seal_keys = "/k";
+  config.storage_password_file = "/p";
+  EXPECT_THAT(check_config(config).message(), StartsWith("storage.password_file is set, and"));
+  config.storage_url = "redis://ada@localhost";
+  EXPECT_TRUE(check_config(config).ok());
+  config.storage_ca = "/ca";
+  EXPECT_THAT(check_config(config).message(), HasSubstr("does not begin with rediss://"));
+  config.storage_url = "rediss://ada@localhost";
+  EXPECT_TRUE(check_config(config).ok());
+  config.storage_password_file = "";
+  EXPECT_THAT(check_config(config).message(), HasSubstr("names the user 'ada'"));
 }
 
 TEST(ServerConfig, TheExampleParsesAndHoldsEveryDefault) {

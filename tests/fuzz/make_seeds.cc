@@ -9,6 +9,7 @@
 #include "tests/fuzz/properties.h"
 #include "tests/fuzz/published_properties.h"
 #include "tests/fuzz/request_properties.h"
+#include "tests/fuzz/resp_properties.h"
 #include "tests/fuzz/template_properties.h"
 #include "tests/models/bundle/bundle_writer.h"
 
@@ -46,6 +47,7 @@ int run(const std::string& directory) {
   write_corpus(directory + "/gguf", gguf_seeds(), gguf_words());
   write_corpus(directory + "/json", json_seeds(), spec_words());
   write_corpus(directory + "/keys", key_seeds(), key_words());
+  write_corpus(directory + "/resp", reply_seeds(), reply_words());
   write_corpus(directory + "/response", response_seeds(), chat_words());
   write_corpus(directory + "/spec", spec_seeds(), spec_words());
   write_corpus(directory + "/state", state_seeds(), state_words());

@@ -111,6 +111,14 @@ class TriesTest(unittest.TestCase):
         with self.assertRaises(errors.Aborted):
             self.tries(timeout=2).pause_after(busy)
 
+    def test_a_store_that_did_not_answer_may_have_done_it(self):
+        tries = self.tries()
+        error = errors.Unavailable("the store has not answered", retry_after=1)
+        tries.pause_after(error)
+        self.assertTrue(tries.lost)
+        with self.assertRaises(errors.Unavailable):
+            Tries(Retry(), 60, repeatable=False).pause_after(error)
+
     def test_a_connection_that_is_lost_is_opened_again_later_and_later(self):
         tries, lost = self.tries(attempts=5, first_delay=1, longest_delay=3), errors.Unavailable("gone")
         for longest in (1, 2, 3, 3):

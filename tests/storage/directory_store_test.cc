@@ -372,15 +372,16 @@ TEST_F(DirectoryStoreTest, LeftoversAreRemovedOnceTheyAreOld) {
   EXPECT_TRUE(names_with(".json").empty()) << "expired";
 }
 
-TEST(StoreUrl, IsADirectoryOrMemory) {
+TEST(OpenStore, OpensWhatTheUrlNames) {
   const TestFolder folder;
-  for (const std::string wrong : {"", "dir:", "redis://x", "/a", "memory:"}) {
-    EXPECT_EQ(open_store(wrong, "each", {}, real_clock()).status().code(), Code::kInvalidArgument);
-  }
-  EXPECT_TRUE(open_store("memory", "each", {}, real_clock()).ok());
-  const auto store = open_store("dir:" + folder.path("s"), "none", {}, real_clock());
+  EXPECT_EQ(open_store({.url = "/a"}, real_clock()).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(open_store({.url = "memory"}, real_clock()).ok());
+  const auto store = open_store({.url = "dir:" + folder.path("s"), .sync = "none"}, real_clock());
   ASSERT_TRUE(store.ok()) << store.status().message();
   EXPECT_EQ((*store)->replica().size(), 32U);
+  const Status none = open_store({.url = "unix:" + folder.path("none")}, real_clock()).status();
+  EXPECT_EQ(none.code(), Code::kUnavailable);
+  EXPECT_THAT(none.message(), HasSubstr("cannot be reached: No such file or directory"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "tests/fuzz/properties.h"
 #include "tests/fuzz/published_properties.h"
+#include "tests/fuzz/resp_properties.h"
 #include "tests/fuzz/template_properties.h"
 #include "tests/fuzz/walk.h"
 
@@ -23,6 +24,12 @@ TEST(ParsersFuzz, KeysProperties) {
 
 TEST(ParsersFuzz, StateFileProperties) {
   const int accepted = walk(state_seeds(), Mutator(8, state_words()), check_state_file);
+  EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";
+  EXPECT_LT(accepted, kInputs);
+}
+
+TEST(ParsersFuzz, ReplyProperties) {
+  const int accepted = walk(reply_seeds(), Mutator(10, reply_words()), check_replies);
   EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";
   EXPECT_LT(accepted, kInputs);
 }

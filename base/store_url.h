@@ -1,0 +1,26 @@
+// The address of a store of sessions, as the setting storage.url has it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace runnel {
+
+enum class StoreKind { kMemory, kDirectory, kRedis };
+
+struct StoreUrl {
+  StoreKind kind = StoreKind::kMemory;
+  std::string path = {};  // of a directory, or of the unix socket of Redis; empty: Redis by TCP
+  // Of Redis.
+  std::string user = {};  // empty: the default user
+  std::string host = {}, port = {};
+  int database = 0;
+  bool tls = false;
+};
+
+// INVALID_ARGUMENT says what `url` must be. The message does not show a password.
+Result<StoreUrl> parse_store_url(std::string_view url);
+
+}  // namespace runnel

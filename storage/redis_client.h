@@ -1,0 +1,80 @@
+// Calls of Redis: a connection with its commands and replies, and a pool of connections, of which
+// each thread takes one for as long as it needs it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "storage/redis_socket.h"
+#include "storage/resp.h"
+
+namespace runnel {
+
+// UNAVAILABLE: no reply came in time, or bytes that are no reply; then the connection is of no use.
+// If Redis refuses a command, the status is RESOURCE_EXHAUSTED if its memory is full, DATA_LOSS for
+// a key of another type, else UNAVAILABLE.
+class RedisClient {
+ public:
+  // `options` outlives it.
+  static Result<std::unique_ptr<RedisClient>> open(const RedisOptions& options);
+
+  // From now on all commands and replies together have the time of `options`.
+  void restart_time();
+  // Sends a command, and waits for no reply.
+  Status send(std::span<const std::string_view> words);
+  // The reply to the first command that has none yet, which must be of this kind or kNil.
+  Result<RespValue> receive(RespKind kind);
+  // send() and receive().
+  Result<RespValue> ask(std::span<const std::string_view> words, RespKind kind);
+  // Commands without a reply.
+  size_t unanswered() const { return unanswered_; }
+  // Whether a call has failed so that the connection is of no use.
+  bool is_broken() const { return is_broken_; }
+  // Whether the next call can use the connection.
+  bool is_usable() const;
+  // The status of a reply that is not as it must be.
+  Status wrong_reply();
+
+ private:
+  RedisClient(const RedisOptions& options, std::unique_ptr<RedisSocket> socket);
+
+  Status log_in();
+
+  const RedisOptions& options_;
+  const std::unique_ptr<RedisSocket> socket_;
+  RedisDeadline until_{};
+  RespReader reader_;
+  size_t unanswered_ = 0;
+  bool is_broken_ = false;
+};
+
+class RedisPool {
+ public:
+  explicit RedisPool(RedisOptions options) : options_(std::move(options)) {}
+
+  // A connection, which comes back when nobody has it any more. The pool outlives it. After a
+  // failure to connect, further tries within a pause fail with the same status.
+  Result<std::shared_ptr<RedisClient>> take();
+
+ private:
+  std::unique_ptr<RedisClient> take_idle();
+  Result<std::unique_ptr<RedisClient>> connect();
+  void give_back(std::unique_ptr<RedisClient> client);
+
+  const RedisOptions options_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<RedisClient>> idle_;
+  std::chrono::milliseconds pause_{0};  // after the last failure; 0: there was none
+  RedisDeadline paused_until_{};
+  Status failure_;
+};
+
+}  // namespace runnel

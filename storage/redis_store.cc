@@ -1,0 +1,328 @@
+#include "storage/redis_store.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "storage/open_store.h"
+
+namespace runnel {
+namespace {
+
+constexpr std::string_view kPrefix = "runnel:";
+// Pieces that no record names belong to a call that still runs, or to none.
+constexpr std::string_view kUnnamedMs = "600000";
+constexpr int64_t kMostMs = int64_t{1} << 47;  // an epoch has room for it
+constexpr size_t kAhead = 2;  // pieces that are asked for, or sent, without a reply
+
+// The time of Redis, and if there is a record its text and version.
+constexpr std::string_view kRead = R"(
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local text = redis.call('GET', KEYS[1])
+if not text then return {now} end
+return {now, text, redis.sha1hex(text)}
+)";
+
+// Replaces the record if it still has the version ARGV[1]; returns whether it has. ARGV[2]: the new
+// text, '' to delete it. ARGV[3]: milliseconds until the record and its state expire. ARGV[4]: the
+// epoch of its state. ARGV[5]: the epoch of the state that it had before, '' to keep it. ARGV[6]:
+// the number of pieces that become its state. ARGV[7]: the name that they have.
+constexpr std::string_view kSwap = R"(
+local text = redis.call('GET', KEYS[1])
+if (text and redis.sha1hex(text) or '') ~= ARGV[1] then return 0 end
+local function piece(epoch, n) return KEYS[1] .. ':' .. epoch .. ':' .. n end
+for n = 0, ARGV[6] - 1 do redis.call('RENAME', ARGV[7] .. ':' .. n, piece(ARGV[4], n)) end
+local n = 0
+if ARGV[2] == '' then
+  redis.call('UNLINK', KEYS[1])
+else
+  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+  while redis.call('PEXPIRE', piece(ARGV[4], n), ARGV[3]) == 1 do n = n + 1 end
+end
+n = 0
+while ARGV[5] ~= '' and redis.call('UNLINK', piece(ARGV[5], n)) == 1 do n = n + 1 end
+return 1
+)";
+
+// The first line of kSwap. A call must be able to end, and a session to be deleted, also when the
+// memory is full. A new session is refused then.
+constexpr std::string_view kAlways = "#!lua flags=allow-oom";
+constexpr std::string_view kUnlessFull = "#!lua";
+
+std::string name_of(const std::string& key) { return std::string(kPrefix) + key; }
+
+std::string piece_name(const std::string& name, size_t number) {
+  return name + ":" + std::to_string(number);
+}
+
+// Whether a reply has the form that kRead gives it.
+bool is_seen(const RespValue& reply) {
+  const auto& items = reply.items;
+  if (items.size() != 1 && items.size() != 3) return false;
+  if (items[0].kind != RespKind::kNumber) return false;
+  if (items[0].number < 0 || items[0].number > kMostMs) return false;
+  return std::all_of(items.begin() + 1, items.end(), [](const RespValue& item) {
+    return item.kind == RespKind::kBulk && !item.text.empty();
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RedisStore>> RedisStore::open(RedisOptions options, const StoreTimes& times,
+                                                     const Clock& clock) {
+  options.timeout_ms = times.timeout_ms;
+  std::unique_ptr<RedisStore> store(new RedisStore(std::move(options), times, clock));
+  const auto client = store->pool_.take();
+  if (!client.ok()) return client.status();
+  // Neither changes anything. Redis before version 7 refuses the second.
+  const std::string none(2 * sizeof(uint64_t), '0');
+  if (const auto seen = store->read(**client, none); !seen.ok()) return seen.status();
+  const auto swapped = store->swap(**client, none, {.version = "none"}, false, 0, {});
+  return swapped.ok() ? Result<std::unique_ptr<RedisStore>>(std::move(store)) : swapped.status();
+}
+
+RedisStore::RedisStore(RedisOptions options, const StoreTimes& times, const Clock& clock)
+    : times_(times), clock_(clock), replica_(new_replica()), pool_(std::move(options)) {}
+
+// --- Records ---
+
+Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string& key) const {
+  const std::string name = name_of(key);
+  const std::array<std::string_view, 4> words = {"EVAL", kRead, "1", name};
+  auto reply = client.ask(words, RespKind::kArray);
+  if (!reply.ok()) return reply.status();
+  if (!is_seen(*reply)) return client.wrong_reply();
+  auto& items = reply->items;
+  Seen seen = {.now = clock_.is_virtual() ? clock_.unix_ms() : items[0].number};
+  if (items.size() == 1) return seen;
+  seen.version = std::move(items[2].text);
+  auto record = parse_record(items[1].text, key);
+  if (!record.ok()) {
+    seen.damage = {Code::kDataLoss, name + " in Redis: " + record.status().message()};
+  } else if (!has_expired(*record, seen.now, times_.ttl_ms)) {
+    seen.record = std::move(*record);
+  }
+  return seen;
+}
+
+// Gives the record of `seen` to Redis, with these pieces as its state unless there are none. False,
+// and nothing has changed: Redis no longer has the version of `seen`. `is_new`: it had no session.
+Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const Seen& seen,
+                              bool is_new, int64_t old_state, const Pieces& pieces) const {
+  const Record* const record = seen.record ? &*seen.record : nullptr;
+  const int64_t state = record == nullptr ? 0 : record->state;
+  const bool drops = old_state != 0 && old_state != state;
+  const bool creates = is_new && record != nullptr;
+  const std::string script = std::string(creates ? kUnlessFull : kAlways) + std::string(kSwap);
+  const std::string name = name_of(key);
+  const std::string text = record == nullptr ? "" : record_text(*record, key);
+  const std::string expires = std::to_string(times_.ttl_ms + times_.lease_ms);
+  const std::string epoch = std::to_string(state);
+  const std::string old = drops ? std::to_string(old_state) : "";
+  const std::string count = std::to_string(pieces.count);
+  const std::array<std::string_view, 11> words = {"EVAL",  script, "1", name,  seen.version, text,
+                                                  expires, epoch,  old, count, pieces.name};
+  const auto reply = client.ask(words, RespKind::kNumber);
+  if (!reply.ok()) return reply.status();
+  const bool is_form = reply->kind == RespKind::kNumber && reply->number >= 0 && reply->number <= 1;
+  return is_form ? Result<bool>(reply->number == 1) : client.wrong_reply();
+}
+
+// Applies `change` until nobody else has changed the record in between, or the time is over.
+Result<bool> RedisStore::change(RedisClient& client, const std::string& key,
+                                const SeenChange& change, const Pieces& pieces) const {
+  for (;;) {
+    auto seen = read(client, key);
+    if (!seen.ok()) return seen.status();
+    const bool is_new = !seen->record;
+    const int64_t old_state = is_new ? 0 : seen->record->state;
+    const bool has_changed = change(*seen);
+    if (!seen->damage.ok()) return seen->damage;
+    if (!has_changed) return false;
+    const auto swapped = swap(client, key, *seen, is_new, old_state, pieces);
+    if (!swapped.ok() || *swapped) return swapped;
+  }
+}
+
+Result<bool> RedisStore::change(const std::string& key, const SeenChange& change_it) {
+  const auto client = pool_.take();
+  if (!client.ok()) return client.status();
+  return change(**client, key, change_it, {});
+}
+
+Result<Begun> RedisStore::begin(const std::string& key, const Claim& claim) {
+  Begun begun;
+  const auto changed = change(key, [&](Seen& seen) {
+    const bool is_ours = seen.record && seen.record->owner.starts_with(replica_ + "/");
+    begun = seen.record ? begin_record(*seen.record, claim, seen.now, times_.lease_ms, is_ours)
+                        : Begun();
+    return begun.outcome == FenceOutcome::kOk;
+  });
+  return changed.ok() ? Result<Begun>(begun) : changed.status();
+}
+
+Result<std::optional<Record>> RedisStore::look(const std::string& key) {
+  const auto client = pool_.take();
+  if (!client.ok()) return client.status();
+  auto seen = read(**client, key);
+  if (!seen.ok()) return seen.status();
+  if (!seen->damage.ok()) return seen->damage;
+  return std::move(seen->record);
+}
+
+Result<bool> RedisStore::renew(const std::string& key, const Holder& holder) {
+  return change(key, [&](Seen& seen) {
+    return seen.record && renew_record(*seen.record, holder, seen.now, times_.lease_ms);
+  });
+}
+
+Result<bool> RedisStore::end(const std::string& key, const Holder& holder,
+                             const Snapshot* snapshot) {
+  const auto end = [&](Seen& seen) {
+    return seen.record && end_record(*seen.record, holder, seen.now, snapshot != nullptr);
+  };
+  return snapshot == nullptr ? change(key, end) : change_state(key, *snapshot, end);
+}
+
+Result<bool> RedisStore::log(const std::string& key, const Holder& holder, const LogEntry& entry) {
+  return change(key, [&](Seen& seen) {
+    return seen.record && log_record(*seen.record, holder, seen.now, entry);
+  });
+}
+
+Result<bool> RedisStore::settle(const std::string& key, int64_t saved, const Snapshot& snapshot) {
+  return change_state(key, snapshot, [&](const Seen& seen) {
+    return seen.record && may_settle(*seen.record, saved);
+  });
+}
+
+Result<int64_t> RedisStore::create(const std::string& key, const std::string& owner,
+                                   const Snapshot* snapshot) {
+  int64_t epoch = 0;
+  const auto create = [&](Seen& seen) {
+    if (seen.record) return false;
+    seen.record = new_record(owner, seen.now);
+    epoch = seen.record->epoch;
+    return true;
+  };
+  const auto created =
+      snapshot == nullptr ? change(key, create) : change_state(key, *snapshot, create);
+  if (!created.ok()) return created.status();
+  return *created ? epoch : 0;
+}
+
+// A record that cannot be read is deleted as well. Its state expires.
+Result<bool> RedisStore::remove(const std::string& key) {
+  bool is_there = false;
+  const auto removed = change(key, [&](Seen& seen) {
+    is_there = seen.record || !seen.damage.ok();
+    seen.record.reset();
+    seen.damage = {};
+    return !seen.version.empty();
+  });
+  return removed.ok() ? Result<bool>(is_there) : removed;
+}
+
+// --- States ---
+
+// Changes the record together with its state, which is named after the last call that was saved.
+// The pieces are written first, under a name that no record has: a reply that is lost, and comes
+// true later, must not find other pieces there. They get their name together with the record. They
+// are not written in vain.
+Result<bool> RedisStore::change_state(const std::string& key, const Snapshot& snapshot,
+                                      const SeenChange& change_it) {
+  const auto client = pool_.take();
+  if (!client.ok()) return client.status();
+  auto seen = read(**client, key);
+  if (!seen.ok()) return seen.status();
+  if (!seen->damage.ok()) return seen->damage;
+  if (!change_it(*seen)) return false;
+  const auto pieces = write_pieces(**client, key, snapshot);
+  if (!pieces.ok()) return pieces.status();
+  const auto put = [&](Seen& now) {
+    if (!change_it(now)) return false;
+    put_state(*now.record, now.record->saved, snapshot.position, pieces->tail);
+    return true;
+  };
+  const auto changed = change(**client, key, put, *pieces);
+  if (!changed.ok() || !*changed) remove_pieces(**client, *pieces);
+  return changed;
+}
+
+Result<RedisStore::Pieces> RedisStore::write_pieces(RedisClient& client, const std::string& key,
+                                                    const Snapshot& snapshot) {
+  Pieces pieces = {.name =
+                       name_of(key) + "~" + replica_ + "." + std::to_string(written_.fetch_add(1))};
+  Status status;
+  const auto receive = [&] {
+    client.restart_time();
+    const auto reply = client.receive(RespKind::kText);
+    if (!status.ok()) return;
+    status = !reply.ok() ? reply.status() : reply->text == "OK" ? Status() : client.wrong_reply();
+  };
+  std::string rest;
+  std::string last;
+  for (bool is_over = false; status.ok() && !is_over;) {
+    while (rest.size() < kRedisPieceBytes && !is_over) {
+      const std::string more = snapshot.next();
+      is_over = more.empty();
+      keep_tail(last, more);
+      rest += more;
+    }
+    const std::string name = piece_name(pieces.name, pieces.count++);
+    const std::string_view piece = std::string_view(rest).substr(0, kRedisPieceBytes);
+    const std::array<std::string_view, 5> words = {"SET", name, piece, "PX", kUnnamedMs};
+    client.restart_time();
+    if (Status s = client.send(words); !s.ok()) return s;
+    rest.erase(0, piece.size());
+    if (client.unanswered() == kAhead) receive();
+  }
+  while (client.unanswered() > 0 && !client.is_broken()) receive();
+  pieces.tail = tail_of(last);
+  if (status.ok()) return pieces;
+  remove_pieces(client, pieces);
+  return status;
+}
+
+// A memory that is full must not get fuller with each call that cannot be saved. If a piece
+// stays, it expires.
+void RedisStore::remove_pieces(RedisClient& client, const Pieces& pieces) {
+  if (pieces.count == 0 || !client.is_usable()) return;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < pieces.count; ++i) names.push_back(piece_name(pieces.name, i));
+  std::vector<std::string_view> words = {"UNLINK"};
+  words.insert(words.end(), names.begin(), names.end());
+  client.restart_time();
+  static_cast<void>(client.ask(words, RespKind::kNumber));
+}
+
+Status RedisStore::load(const std::string& key, const Record& record, const StateSink& sink) {
+  const auto taken = pool_.take();
+  if (!taken.ok()) return taken.status();
+  RedisClient& client = **taken;
+  const std::string name = name_of(key) + ":" + std::to_string(record.state);
+  const Status damaged(Code::kDataLoss, name + " in Redis is not the state that was saved");
+  std::string last;
+  size_t asked = 0;
+  for (bool is_over = false; !is_over || client.unanswered() > 0;) {
+    client.restart_time();
+    while (!is_over && client.unanswered() < kAhead) {
+      const std::string piece = piece_name(name, asked++);
+      const std::array<std::string_view, 2> words = {"GET", piece};
+      if (Status s = client.send(words); !s.ok()) return s;
+    }
+    const auto piece = client.receive(RespKind::kBulk);
+    if (!piece.ok()) return piece.status();
+    if (is_over) continue;  // it was asked for in vain
+    if (piece->kind == RespKind::kNil) return state_replaced();
+    if (piece->text.size() > kRedisPieceBytes) return damaged;
+    is_over = piece->text.size() < kRedisPieceBytes;
+    keep_tail(last, piece->text);
+    if (Status s = sink(std::as_bytes(std::span(piece->text))); !s.ok()) return s;
+  }
+  return tail_of(last) == record.tail ? Status() : damaged;
+}
+
+}  // namespace runnel

@@ -1,0 +1,286 @@
+// A Redis that lies, hangs or is something else: each call ends in time, with an error that says
+// what came.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "storage/record_key.h"
+#include "storage/redis_store.h"
+#include "tests/base/eventually.h"
+#include "tests/base/test_files.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+const std::string kKey = record_key("model", "", "a");
+const std::string kTime = "*1\r\n:1000\r\n";
+constexpr int64_t kPatienceMs = 60000;
+
+std::string bulk(const std::string& text) {
+  return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
+}
+
+// Answers commands as a test says.
+class LyingRedis {
+ public:
+  // The bytes that answer a command, which a pause may follow; none: the connection ends.
+  using Answer = std::function<std::optional<std::string>(const std::vector<std::string>&)>;
+
+  explicit LyingRedis(Answer answer) : answer_(std::move(answer)) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    url().path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    listening_ = socket(AF_UNIX, SOCK_STREAM, 0);
+    is_up_ = bind(listening_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+             listen(listening_, 100) == 0;
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~LyingRedis() {
+    is_over_ = true;
+    shutdown(listening_, SHUT_RDWR);
+    thread_.join();
+    close(listening_);
+  }
+
+  StoreUrl url() const { return {.kind = StoreKind::kRedis, .path = folder_.path("socket")}; }
+  bool is_up() const { return is_up_; }
+  // Sends an answer byte by byte, each after so long.
+  std::atomic<int> pause_ms{0};
+
+ private:
+  void serve() {
+    std::vector<std::jthread> connections;
+    for (int peer = accept(listening_, nullptr, nullptr); peer >= 0;
+         peer = accept(listening_, nullptr, nullptr)) {
+      connections.emplace_back([this, peer] {
+        talk(peer);
+        close(peer);
+      });
+    }
+  }
+
+  void talk(int peer) {
+    RespReader commands([this, peer](std::span<char> to) -> Result<size_t> {
+      for (;;) {
+        const ssize_t count = recv(peer, to.data(), to.size(), MSG_DONTWAIT);
+        if (count > 0) return static_cast<size_t>(count);
+        const bool waits = count < 0 && errno == EAGAIN;
+        if (!waits || is_over_) return Status(Code::kUnavailable, "over");
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    for (auto command = commands.next(); command.ok(); command = commands.next()) {
+      std::vector<std::string> words;
+      for (const RespValue& word : command->items) words.push_back(word.text);
+      const auto bytes = answer_(words);
+      if (!bytes || !give(peer, *bytes)) return;
+    }
+  }
+
+  bool give(int peer, const std::string& bytes) const {
+    if (pause_ms == 0) {
+      return send(peer, bytes.data(), bytes.size(), MSG_NOSIGNAL) == std::ssize(bytes);
+    }
+    for (size_t i = 0; i < bytes.size() && !is_over_; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms.load()));
+      if (send(peer, &bytes[i], 1, MSG_NOSIGNAL) != 1) return false;
+    }
+    return true;
+  }
+
+  const TestFolder folder_;
+  const Answer answer_;
+  int listening_ = -1;
+  bool is_up_ = false;
+  std::atomic<bool> is_over_{false};
+  std::thread thread_;
+};
+
+// A store on such a Redis, which tells the truth until the store is open, and when one logs in.
+class LyingRedisTest : public ::testing::Test {
+ protected:
+  LyingRedisTest() : redis_([this](const auto& words) { return answer(words); }) {
+    open(kPatienceMs);
+  }
+
+  // On a busy machine also the truth may come too late.
+  void open(int64_t timeout_ms) {
+    const StoreTimes times = {.ttl_ms = 3600000, .lease_ms = 300, .timeout_ms = timeout_ms};
+    ASSERT_TRUE(eventually([&] {
+      auto opened = RedisStore::open({.url = redis_.url()}, times, real_clock());
+      if (opened.ok()) store_ = std::move(*opened);
+      return opened.ok();
+    }));
+  }
+
+  void tell(const LyingRedis::Answer& lie) {
+    std::lock_guard lock(mutex_);
+    lie_ = lie;
+  }
+
+  std::optional<std::string> answer(const std::vector<std::string>& words) {
+    if (words[0] == "SELECT") return "+OK\r\n";
+    std::lock_guard lock(mutex_);
+    if (lie_) return lie_(words);
+    return words.size() == 4 ? kTime : ":0\r\n";  // the script that reads, the one that writes
+  }
+
+  // The status of a call that gets this answer.
+  Status look(const LyingRedis::Answer& lie) {
+    tell(lie);
+    return in_time([this] { return store_->look(kKey).status(); });
+  }
+
+  static Status in_time(const std::function<Status()>& call) {
+    const auto before = std::chrono::steady_clock::now();
+    const Status status = call();
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(kPatienceMs));
+    return status;
+  }
+
+  std::mutex mutex_;
+  LyingRedis::Answer lie_;  // none: the truth
+  LyingRedis redis_;
+  std::unique_ptr<RedisStore> store_;
+};
+
+TEST_F(LyingRedisTest, RepliesOfEveryWrongFormAreRefused) {
+  const std::string wrong = "has sent a reply of another kind";
+  const std::string record = bulk("{}") + bulk("version");
+  for (const auto& [bytes, reason] :
+       {std::pair<std::string, std::string>("+OK\r\n", wrong),
+        {":1\r\n", wrong},
+        {"$-1\r\n", wrong},
+        {"*0\r\n", wrong},
+        {"*1\r\n+1000\r\n", wrong},
+        {"*1\r\n:-1\r\n", wrong},
+        {"*1\r\n:9223372036854775807\r\n", wrong},
+        {"*2\r\n:1000\r\n$1\r\nx\r\n", wrong},
+        {"*3\r\n:1000\r\n$0\r\n\r\n$1\r\nx\r\n", wrong},
+        {"*3\r\n:1000\r\n$1\r\nx\r\n:1\r\n", wrong},
+        {"HTTP/1.1 400 Bad Request\r\n", "what is no reply: the line 'HTTP/1.1 400"},
+        {"-LOADING it is\r\n", "refuses a command: LOADING it is"},
+        {"-\x1b[31m\r\n", "refuses a command: \\x1b[31m"}}) {
+    const Status status = look([&](const auto&) { return bytes; });
+    EXPECT_EQ(status.code(), Code::kUnavailable) << bytes;
+    EXPECT_THAT(status.message(), HasSubstr(reason)) << bytes;
+  }
+  const Status damaged = look([&](const auto&) { return "*3\r\n:1000\r\n" + record; });
+  EXPECT_EQ(damaged.code(), Code::kDataLoss) << damaged.message();
+  EXPECT_EQ(look([](const auto&) { return "-OOM full\r\n"; }).code(), Code::kResourceExhausted);
+  EXPECT_TRUE(look([](const auto&) { return kTime; }).ok()) << "the next call works";
+}
+
+TEST_F(LyingRedisTest, SilenceAndDripsEndInTime) {
+  open(200);
+  Status status = look([](const auto&) { return std::string(); });
+  EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
+  status = look([](const auto&) { return "*3\r\n:1000\r\n$1000\r\nabc"; });
+  EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
+  const std::string seen =
+      "*3\r\n:1000\r\n" + bulk(record_text(new_record("m", 1000), kKey)) + bulk("version");
+  tell([=](const auto& words) { return words.size() == 4 ? seen : ":0\r\n"; });
+  status = in_time([&] { return store_->begin(kKey, {.owner = "m", .request = "x"}).status(); });
+  EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"))
+      << "others change the record all the time";
+  redis_.pause_ms = 10;
+  status = look([](const auto&) { return "+" + std::string(4000, 'x'); });
+  EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
+}
+
+TEST_F(LyingRedisTest, AConnectionThatEndsBeforeTheReplyIsAnError) {
+  Status status = look([](const auto&) { return std::optional<std::string>(); });
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("has closed the connection"));
+  EXPECT_TRUE(look([](const auto&) { return kTime; }).ok()) << "the next call has another one";
+}
+
+TEST_F(LyingRedisTest, AStateWithoutAnEndIsAsLongAsItsReaderTakes) {
+  tell([](const auto&) { return bulk(std::string(kRedisPieceBytes, 'x')); });
+  size_t bytes = 0;
+  Record record;
+  record.state = 1;
+  Status status = in_time([&] {
+    return store_->load(kKey, record, [&](std::span<const std::byte> piece) {
+      bytes += piece.size();
+      return bytes > 5000000 ? Status(Code::kInvalidArgument, "enough") : Status();
+    });
+  });
+  EXPECT_EQ(status.message(), "enough");
+  for (const char* const lie : {"+OK\r\n", ":3\r\n", "*0\r\n"}) {
+    tell([=](const auto&) { return lie; });
+    status = in_time([&] { return store_->load(kKey, record, [](auto) { return Status(); }); });
+    EXPECT_EQ(status.code(), Code::kUnavailable) << lie;
+  }
+}
+
+TEST_F(LyingRedisTest, AWriteCountsOnlyWithTheReplyThatItMustHave) {
+  const Snapshot snapshot = {1, [] { return std::string(); }};
+  for (const auto& [set, swap] :
+       {std::pair("+OK\r\n", ":2\r\n"), std::pair("+OK\r\n", "$-1\r\n"),
+        std::pair("+OK\r\n", "+1\r\n"), std::pair("+QUEUED\r\n", ":1\r\n"),
+        std::pair("$-1\r\n", ":1\r\n"), std::pair("-MISCONF disk\r\n", ":1\r\n")}) {
+    tell([=](const auto& words) -> std::string {
+      if (words[0] == "SET") return set;
+      return words[0] == "UNLINK" ? ":1\r\n" : words.size() == 4 ? kTime : swap;
+    });
+    const auto made = store_->create(kKey, "m", &snapshot);
+    EXPECT_EQ(made.status().code(), Code::kUnavailable) << set << swap;
+  }
+}
+
+TEST(RedisLogin, AnErrorDoesNotShowThePassword) {
+  LyingRedis redis([](const auto& words) {
+    return "-ERR unknown command 'AUTH', with args beginning with: '" + words[1] + "'\r\n";
+  });
+  const RedisOptions options = {
+      .url = redis.url(), .password = "secret", .timeout_ms = kPatienceMs};
+  const Status status = RedisClient::open(options).status();
+  EXPECT_THAT(status.message(),
+              EndsWith("refuses a login with the password of storage.password_file"));
+}
+
+TEST(RedisLogin, AHandshakeThatIsNotAnsweredEndsInTime) {
+  const LyingRedis redis([](const auto&) { return std::string(); });
+  RedisOptions options = {.url = redis.url(), .tls = *redis_tls(""), .timeout_ms = 100};
+  options.url.host = "localhost";
+  options.url.tls = true;
+  EXPECT_EQ(RedisClient::open(options).status().code(), Code::kUnavailable);
+  options.tls = nullptr;
+  EXPECT_EQ(RedisClient::open(options).status().code(), Code::kUnavailable) << "never without TLS";
+}
+
+TEST(RedisLogin, NamesTheUserAndTheDatabaseFirst) {
+  std::mutex mutex;
+  std::vector<std::string> heard;
+  LyingRedis redis([&](const auto& words) {
+    std::lock_guard lock(mutex);
+    for (const std::string& word : words) heard.push_back(word);
+    return "+OK\r\n";
+  });
+  ASSERT_TRUE(redis.is_up());
+  RedisOptions options = {.url = redis.url(), .password = "secret", .timeout_ms = kPatienceMs};
+  options.url.user = "ada";
+  options.url.database = 3;
+  ASSERT_TRUE(RedisClient::open(options).ok());
+  std::lock_guard lock(mutex);
+  EXPECT_THAT(heard, ElementsAre("AUTH", "ada", "secret", "SELECT", "3"));
+}
+
+}  // namespace
+}  // namespace runnel
