@@ -346,6 +346,30 @@ class CudaBlock {
     }
   }
 #endif
+#ifdef RUNNEL_WATCHDOG
+  // Ends the program when a barrier has been awaited for about two seconds, and says which.
+  __device__ static void await_at(uint32_t barrier, int phase) {
+    constexpr int64_t kCycles = 4'000'000'000;
+    const int64_t begin = clock64();
+    for (;;) {
+      uint32_t done;
+      asm volatile(
+          "{\n"
+          ".reg .pred done;\n"
+          "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, done;\n"
+          "}"
+          : "=r"(done)
+          : "r"(barrier), "r"(phase & 1)
+          : "memory");
+      if (done != 0) return;
+      if (clock64() - begin < kCycles) continue;
+      printf("watchdog: block %u thread %u waits at %u (meetings at %u) for phase %d\n", blockIdx.x,
+             threadIdx.x, barrier, meeting(0), phase);
+      __trap();
+    }
+  }
+#else
   __device__ static void await_at(uint32_t barrier, int phase) {
     asm volatile(
         "{\n"
@@ -357,6 +381,7 @@ class CudaBlock {
         "r"(phase & 1)
         : "memory");
   }
+#endif
 #endif
 
   __device__ static void multiply(FragmentC& c, const FragmentA& a, const FragmentB& b) {
