@@ -90,7 +90,7 @@ struct Shape {
   int blocks, clusters;  // of a cluster, of the grid
 };
 
-// What the instructions of the whole-model kernel cost. One block has most of a multiprocessor's
+// Times the instructions of the whole-model kernel. One block has most of a multiprocessor's
 // shared memory, as in that kernel. A failure leaves the figures before it as they are.
 class ClusterCeilings {
  public:
@@ -236,7 +236,7 @@ class ClusterCeilings {
                                       static_cast<int>(shared_)));
   }
 
-  // How many clusters of so many blocks are active at once.
+  // The number of clusters of this size that are active at once.
   template <typename Kernel>
   int room(Kernel kernel, int blocks) {
     cudaLaunchAttribute attribute;

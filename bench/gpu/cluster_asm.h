@@ -1,5 +1,5 @@
 // Instructions of compute capability 9.0 that have no name in CUDA C++: mbarriers, stores to
-// another block of the cluster, and bulk copies to shared memory. No wait lasts for ever.
+// another block of the cluster, and bulk copies to shared memory. Every wait has a limit.
 #pragma once
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -53,7 +53,7 @@ __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives at a barrier of this block, whose phase then also needs so many bytes.
+// Arrives at a barrier of this block, whose phase then also needs these bytes.
 __device__ inline void expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");

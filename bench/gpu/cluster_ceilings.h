@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Lasts for so many cycles.
+// Lasts for the given number of cycles.
 __global__ void spin(int64_t cycles, int* /*gave_up*/) {
   const int64_t begin = clock64();
   while (clock64() - begin < cycles) {
