@@ -22,6 +22,45 @@ import sys
 # Images per second of Katharopoulos et al. (2020): one at a time on a GPU, and at their best batch.
 PAPER = {"random-mnist": (1 / 7.3, 142.8), "random-cifar10": (1 / 61.3, 17.85)}
 
+# Constants of layer_cycles() in kernels/cuda/whole_launch.h, in cycles or in bytes a cycle, and the ceilings that they
+# estimate. A ceiling in gigabytes per second is of one block, or of all blocks together.
+LAYER_CYCLES = {"kMeeting": 700, "kCacheBlock": 48, "kCache": 4200, "kMemoryBlock": 40, "kMemory": 2400}
+COSTS = {
+    "st_async_hop_us": ("a hop between two of {} blocks", None),
+    "meeting_us": ("a meeting, blocks x bytes from each: {}", "kMeeting"),
+    "bulk_latency_us": ("a bulk copy of 2 KiB from the cache", None),
+}
+RATES = {
+    "bulk_gb_s_block": ("bulk copies from the cache, one block", "kCacheBlock"),
+    "bulk_gb_s_all": ("bulk copies from the cache, all blocks", "kCache"),
+    "bulk_gb_s_all_in_step": ("bulk copies of the same bytes, all blocks", "kCache"),
+    "multicast_gb_s_read": ("read by multicast, blocks of a cluster: {}", None),
+    "multicast_gb_s_delivered": ("delivered by multicast, blocks of a cluster: {}", None),
+    "state_gb_s_block": ("states read and written, one block", "kMemoryBlock"),
+    "state_gb_s_all": ("states read and written, all blocks", "kMemory"),
+}
+
+
+def costs(ceilings):
+    """Rows of a table: each ceiling, in cycles as well, and the constant of layer_cycles() that estimates it."""
+    mhz = ceilings.get("clock_mhz")
+    for names, unit, per_cycle, cycles in (
+        (COSTS, "us", "cycles", lambda us: us * mhz),
+        (RATES, "GB/s", "bytes a cycle", lambda rate: rate * 1000 / mhz),
+    ):
+        for key, (what, constant) in names.items():
+            found = ceilings.get(key)
+            for size, figure in found.items() if isinstance(found, dict) else [("", found)]:
+                if figure is None:
+                    continue
+                yield [
+                    what.format(size.replace("_one", ", one cluster").replace("_all", ", all clusters")),
+                    f"{figure:,.4g}" if unit == "us" else f"{figure:,.0f}",
+                    unit,
+                    f"{cycles(figure):,.0f} {per_cycle}" if mhz else "",
+                    f"{constant} = {LAYER_CYCLES[constant]}" if constant else "",
+                ]
+
 
 def lines(path):
     """The JSON objects among the lines of a log; none where there is no log, or where one was cut."""
@@ -74,6 +113,7 @@ class Report:
         self.ceilings: dict = next(iter(lines(out / "ceilings.log")), {})
         self.peers = [one for path in sorted(out.glob("peers*.log")) for one in lines(path) if "values_per_s" in one]
         self.steps = [one for path in sorted(out.glob("steps_*.log")) for one in lines(path) if "batch" in one]
+        self.threads = [one for one in lines(out / "cpu_threads.log") if "threads" in one]
         self.prompts = [one for path in sorted(out.glob("steps_*.log")) for one in lines(path) if "prompt" in one]
 
     def entry(self, what, step, values_per_s):
@@ -114,6 +154,9 @@ class Report:
         yield f"# {self.gpu or 'no GPU named'}, driver {self.driver or 'not named'}\n"
         if self.ceilings:
             yield f"Copies reach {self.ceilings['copy_gb_s']:.0f} GB/s.\n"
+        measured = list(costs(self.ceilings))
+        if measured:
+            yield from table(("ceiling", "measured", "unit", "by the clock", "layer_cycles() has"), measured)
         if entries:
             yield from table(
                 ("what", "model", "numerics", "batch", "per second", "unit", "x paper", "x peer", "of the limit"),
@@ -141,6 +184,16 @@ class Report:
             yield from table(
                 ("peer", "model", "batch", "values per second"),
                 [[p["peer"], p["model"], p["batch"], f"{p['values_per_s']:,.0f}"] for p in self.peers],
+            )
+        if self.threads:
+            yield from table(
+                ("CPU threads", "model", "batch", "values per second"),
+                [
+                    [run["threads"], figures["model"], one["batch"], f"{one['values_per_s']:,.0f}"]
+                    for run in self.threads
+                    for figures in [run["figures"]]
+                    for one in figures["throughput"]
+                ],
             )
         for name in ("compare", "sessions", "churn"):
             for figures in lines(self.out / f"{name}.log"):

@@ -29,13 +29,22 @@ SERVED = (
     '{"model": "random-mnist", "numerics": "cuda/sm90/bf16/step/state-fp32", "throughput": '
     '[{"what": "streams", "batch": 64, "values_per_s": 78300.0}]}'
 )
+SAMPLED = """{
+ "model": "mnist-small",
+ "throughput": [
+  {"what": "engine", "batch": 32, "values_per_s": 44947.4}
+ ]
+}"""
 SAYS = {
     "nvidia-smi": "A GPU, 580.1, 143771 MiB, 1980 MHz",
     "test_kernels": TESTS,
     "test_models": TESTS,
     "test_golden": TESTS,
     "gpu_ceilings": '{"device": "A GPU", "l2_bytes": 62914560, "copy_gb_s": 4300.0, '
-    '"read_gb_s": {"8": 9000, "48": 6000}}',
+    '"read_gb_s": {"8": 9000, "48": 6000}, "clock_mhz": 2000, "st_async_hop_us": {"2": 0.3, "16": null}, '
+    '"meeting_us": {"2x512": 0.45, "16x2048": 1.25}, "bulk_latency_us": 0.5, "bulk_gb_s_block": 100, '
+    '"bulk_gb_s_all": 8000, "bulk_gb_s_all_in_step": 7000, "multicast_gb_s_delivered": {"2_one": 300, "8_all": null}, '
+    '"multicast_gb_s_read": {"2_one": 150, "8_all": null}, "state_gb_s_block": 70, "state_gb_s_all": null}',
     "gpu_steps": STEP,
     "gpu_compare": '{"images": 100, "worst_from_cpu": 8e-4}',
     "gpu_sessions": '{"sessions": 511000}',
@@ -60,11 +69,12 @@ class GpuCheck(unittest.TestCase):
         self.program(
             "runnel",
             'case $1 in serve) trap "kill $!; exit 0" TERM; echo "ready address=127.0.0.1:1" >&2; '
-            f"sleep 60 & wait ;; bench) echo '{SERVED}' ;; esac",
+            f"sleep 60 & wait ;; bench) case $* in *engine*) echo '{SAMPLED}' ;; *) echo '{SERVED}' ;; esac ;; esac",
         )
         for absent in ("compute-sanitizer", "python3"):
             self.program(absent, "exit 1")
         os.remove(self.programs / "compute-sanitizer")
+        self.program("nproc", "echo 16")
 
     def root(self):
         """What gpu_check reads, with a generator of models that makes them at once."""
@@ -139,6 +149,7 @@ class GpuCheck(unittest.TestCase):
             "compare",
             "serving",
             "sessions",
+            "cpu_threads",
         ):
             self.assertEqual(parts[name]["exit"], 0, name)
         self.assertIn("no PyTorch", parts["peers"]["skipped"])
@@ -232,6 +243,39 @@ class GpuCheck(unittest.TestCase):
             self.assertEqual(plot.read_bytes()[:4], b"\x89PNG")
         cached = 2 * 6360000 + 2 * 64 * 270336  # all of it lies within 30 MB, where reads reach 6 TB/s
         self.assertAlmostEqual(served["share_of_limit"], 78300 / (64 * 6e12 / cached), 3)
+
+    def test_ceilings_stand_beside_the_constants_that_estimate_them(self):
+        self.assertEqual(self.check("ceilings").returncode, 0)
+        table = (self.logs / "gpu.md").read_text()
+        for row in (
+            "| a hop between two of 2 blocks | 0.3 | us | 600 cycles |  |",
+            "| a meeting, blocks x bytes from each: 16x2048 | 1.25 | us | 2,500 cycles | kMeeting = 700 |",
+            "| a bulk copy of 2 KiB from the cache | 0.5 | us | 1,000 cycles |  |",
+            "| bulk copies from the cache, one block | 100 | GB/s | 50 bytes a cycle | kCacheBlock = 48 |",
+            "| bulk copies from the cache, all blocks | 8,000 | GB/s | 4,000 bytes a cycle | kCache = 4200 |",
+            "| delivered by multicast, blocks of a cluster: 2, one cluster | 300 | GB/s | 150 bytes a cycle |  |",
+            "| states read and written, one block | 70 | GB/s | 35 bytes a cycle | kMemoryBlock = 40 |",
+        ):
+            self.assertIn(row + "\n", table)
+        self.assertNotIn("kMemory =", table)  # it was not measured
+
+    def test_the_constants_of_the_report_are_those_of_the_kernel(self):
+        launch = (ROOT / "kernels" / "cuda" / "whole_launch.h").read_text()
+        report = (ROOT / "bench" / "gpu" / "report.py").read_text()
+        constants = re.search(r"(?m)^LAYER_CYCLES = (\{.*\})$", report)
+        for name, value in json.loads(constants.group(1)).items():
+            self.assertRegex(launch, rf"\b{name} = {value}\b")
+
+    def test_threads_of_the_cpu_are_a_table(self):
+        self.assertEqual(self.check("cpu_threads").returncode, 0)
+        table = (self.logs / "gpu.md").read_text()
+        for threads in (1, 2, 4, 8, 16):
+            self.assertIn(f"| {threads} | mnist-small | 32 | 44,947 |", table)
+
+    def test_two_cores_tell_nothing_of_threads(self):
+        self.program("nproc", "echo 2")
+        self.assertEqual(self.check("cpu_threads").returncode, 0)
+        self.assertIn("two cores", self.parts()["cpu_threads"]["skipped"])
 
     def test_a_run_that_is_cut_short_leaves_its_report(self):
         self.program("gpu_compare", "kill -9 $(ps -o ppid= -p $PPID)")  # what waits for what waits for it
