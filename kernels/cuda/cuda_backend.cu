@@ -442,7 +442,6 @@ class CudaDevice {
       : name_("cuda/sm" + std::to_string(properties.major * 10 + properties.minor)),
         shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin) - kStaticShared),
         has_clusters_(properties.major >= 9),
-        processors_(properties.multiProcessorCount),
         stream_(stream) {
     for (cudaEvent_t& end : ends_) {
       must(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), "making an event");
@@ -503,16 +502,11 @@ class CudaDevice {
   template <typename Kernel>
   int64_t room(const Launch& launch) {
     if (launch.shared_bytes > shared_limit_) return 0;
-    if (needs_clusters<Kernel>() && !has_clusters_) return 0;
-    int per_processor = 0;
+    // A block alone is no cluster: st.async is an illegal instruction there.
+    if (needs_clusters<Kernel>() && (!has_clusters_ || launch.cluster == 1)) return 0;
     int clusters = 0;
     cudaError_t error = allow<Kernel>(launch);
-    if (error == cudaSuccess && launch.cluster == 1) {
-      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-          &per_processor, entry<Kernel>, Kernel::kThreads,
-          static_cast<size_t>(launch.shared_bytes));
-      clusters = per_processor * processors_;
-    } else if (error == cudaSuccess) {
+    if (error == cudaSuccess) {
       cudaLaunchAttribute cluster;
       const cudaLaunchConfig_t config = config_of<Kernel>(launch, &cluster);
       error = cudaOccupancyMaxActiveClusters(&clusters, entry<Kernel>, &config);
@@ -598,7 +592,6 @@ class CudaDevice {
   std::string name_;
   int64_t shared_limit_;
   bool has_clusters_;
-  int processors_;
   const cudaStream_t stream_;
   Script<CudaDevice> script_;
   bool recording_ = false;
