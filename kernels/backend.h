@@ -175,9 +175,8 @@ enum class Rule : uint8_t {
   //   w = exp(-dt_rate dt), dt v for v, y + skip v for y.
   // q is C, k is B, both of the head's group, and v is x.
   kMamba2,
-  // Mamba-1 (Gu and Dao 2023), where w is different for every element of S. Channels are the
-  // columns
-  // of all heads. With dt = softplus(decay + dt_bias), one number for each column:
+  // Mamba-1 (Gu and Dao 2023), where w differs for every element of S. Channels are the columns of
+  // all heads. With dt = softplus(decay + dt_bias), one number for each column:
   //   w = exp(-dt_rate dt), dt v for v, (y + skip v) silu(gate) for y.
   // q is C and k is B, which all heads share, and v is x.
   kMamba1,
