@@ -158,7 +158,7 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(file_field(
       "storage.ca", "--storage-ca", [](ServerConfig& config) { return &config.storage_ca; },
       "PEM file of the certificate authorities that may sign the certificate of a rediss:// "
-      "server; without it, those that the system trusts"));
+      "server; without it, the authorities of the system"));
   fields.push_back(storage_time(
       "storage.ttl_ms", "--storage-ttl-ms",
       [](ServerConfig& config, size_t) { return &config.storage_ttl_ms; }, 1000, int64_t{1} << 40,
