@@ -8,7 +8,7 @@ export CTEST_PROGRESS_OUTPUT := 1
 CUDA = AUTO
 DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
 
-FLEET_TEST := RUNNEL=build/release/runnel PYTHONPATH=python /usr/bin/python3 -B tests/fleet
+FLEET_TEST := RUNNEL=build/release/runnel PYTHONPATH=python:tests/python /usr/bin/python3 -B tests/fleet
 
 .PHONY: help setup build install demo fleet test fleet-test test-clients test-page bench bench-load bench-prompts bench-sessions bench-fleet bench-http bench-text bench-hybrids bench-softmax bench-chat soak long asan asan-input tsan fuzz release image gpu-check clean
 

@@ -12,8 +12,9 @@ enum class StoreKind { kMemory, kDirectory, kRedis };
 
 struct StoreUrl {
   StoreKind kind = StoreKind::kMemory;
-  std::string path = {};  // of a directory, or of the unix socket of Redis; empty: Redis by TCP
-  // Of Redis.
+  // kDirectory: the directory. kRedis: the unix socket, or empty to connect by TCP.
+  std::string path = {};
+  // Only with kRedis. `host` and `port` are empty with a unix socket.
   std::string user = {};  // empty: the default user
   std::string host = {}, port = {};
   int database = 0;

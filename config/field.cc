@@ -157,7 +157,8 @@ void add_storage_fields(std::vector<Field>& fields) {
       "file whose first line is the password of Redis"));
   fields.push_back(file_field(
       "storage.ca", "--storage-ca", [](ServerConfig& config) { return &config.storage_ca; },
-      "PEM file of the authorities that rediss:// trusts; those of the system if there is none"));
+      "PEM file of the certificate authorities that may sign the certificate of a rediss:// "
+      "server; without it, the authorities of the system"));
   fields.push_back(storage_time(
       "storage.ttl_ms", "--storage-ttl-ms",
       [](ServerConfig& config, size_t) { return &config.storage_ttl_ms; }, 1000, int64_t{1} << 40,

@@ -1,14 +1,16 @@
-// The sessions of one engine and the slots that hold their states. Nothing else leases, frees or
-// sets a slot.
+// The sessions of one engine and the slots that hold their states. Only this class leases, frees or
+// sets slots.
 //
 // A call first resolves the session that it starts from, then opens the sessions that it works on.
-// A named session is in the table and outlives its calls; an anonymous one ends with its call.
+// A named session is in the table and outlives its calls. An anonymous session ends with its call.
 //
-// A session at rest that is saved outside of the engine is spare, and its slot counts as free.
+// A session is spare while no call runs on it and its state is saved outside of the engine. Its
+// slot counts as free, because the session can end here and be loaded again.
 // - A call that needs a slot takes an unused one. If there is none, it takes the slot of a kept
-//   prefix, else the slot of the spare session that has been at rest for longest, which then ends.
-// - If a call needs more slots than its account's quota has left, the account's own spare sessions
-//   end, until the quota has room.
+//   prefix. If there is none either, the spare session that has been at rest for longest ends, and
+//   the call takes its slot.
+// - If a call needs more slots than its account's quota has left, spare sessions of this account
+//   end until the quota has room.
 #pragma once
 
 #include <array>
@@ -38,14 +40,14 @@ class Sessions {
   // --- From any thread ---
 
   int slots() const { return pool_.size(); }
-  // Claims slots for a call on its way to the scheduler. RESOURCE_EXHAUSTED when they are not free.
+  // Claims slots for a call on its way to the scheduler. RESOURCE_EXHAUSTED if too few are free.
   // Here and below, `field` is the field of the request that asks for the slots, or empty.
   Status claim(int slots, std::string_view field = {});
   // Returns a claim, either because the call has arrived and now leases its slots, or because it
   // will never arrive.
   void give_up(int slots) { pool_.give_up(slots); }
 
-  // The number of leased slots by the state of their session. Spare sessions do not count.
+  // The number of leased slots in each state of a session. Slots of spare sessions are not counted.
   std::array<int64_t, kSlotStates> slots_by_state() const;
 
   // --- The scheduler's thread ---
@@ -53,10 +55,11 @@ class Sessions {
   int free_slots() const { return pool_.free(); }
   // Free slots that no call on its way to the scheduler has claimed.
   int unclaimed_slots() const { return pool_.unclaimed(); }
-  // Slots that have come free since the start.
+  // How many times a slot has become free since the start.
   int64_t freed_slots() const { return pool_.released(); }
-  // Whether the account's quota allows this many more slots, whether or not slots are free. Slots
-  // of the account's own spare sessions do not count against the quota here.
+  // Whether the account's quota allows this many more slots. It does not matter whether slots are
+  // free. Slots of the account's spare sessions do not count, because take_room() may end these
+  // sessions.
   bool may_hold(int needed, const Caller& caller) const {
     return accounts_.may_hold(needed, caller);
   }
@@ -74,9 +77,9 @@ class Sessions {
   Result<Session*> resolve(const SessionKey& key, std::string_view field);
   // The stored state of this name, from which a call starts. NOT_FOUND.
   Result<Session*> resolve_state(const std::string& name);
-  // Makes the session not spare, because a call needs it.
+  // Takes the session out of the spare sessions, so that it does not end while a call uses it.
   void hold(Session& session);
-  // Makes the session spare if it is at rest and saved. It is the last one to give up its slot.
+  // Makes the session spare if it is at rest and saved. The other spare sessions end before it.
   void lend(Session& session);
 
   // Opens a new session in a slot that take_room() has counted. `key` must be free. If its id is
@@ -94,7 +97,7 @@ class Sessions {
   void copy(const Session& from, Session& to);
   // Sets the position and the pending value of a state that a move puts into the session.
   void stand(Session& session, int64_t position, int32_t pending);
-  // The session's sequence continues with `values`, of which the last one is pending.
+  // Appends `values` to the session's sequence. The last one becomes its pending value.
   void know(Session& session, std::span<const int32_t> values);
   // Writes `control` to the slot, with the session's own position and pending value, and the
   // penalties if there are any.
@@ -145,15 +148,16 @@ class Sessions {
   AccountSlots accounts_;
   uint64_t uses_ = 0;  // Session::used of the last one
   SpareSessions spare_;
-  std::array<Gauge, kSlotStates> by_state_;  // counts leased slots that are not lent
+  std::array<Gauge, kSlotStates> by_state_;  // leased slots, without those of spare sessions
   TimePoint next_expiry_{};
 };
 
-// While a call that starts from a session leases slots, this object keeps the session from being
-// given up.
+// Keeps a session from ending to free its slot. For a call that starts from this session and leases
+// slots of its own.
 class HeldSource {
  public:
-  // `sessions` outlives it, and so does the session until it moves; null: there is none.
+  // `sessions` must outlive the object. `session` must not end before the object does; null: the
+  // call starts from no session.
   HeldSource(Sessions& sessions, Session* session) : sessions_(sessions), session_(session) {
     if (session != nullptr) sessions.hold(*session);
   }

@@ -1,5 +1,6 @@
-// A list of the spare sessions: those at rest whose states are saved outside of the engine. The
-// session that has been at rest for longest is the first, and gives up its slot first.
+// A linked list of the spare sessions. A session is spare while no call runs on it and its state is
+// saved outside of the engine. The first session of the list has been spare for longest. It is the
+// first to end when a call needs a slot.
 #pragma once
 
 #include <optional>
@@ -12,15 +13,16 @@ namespace runnel {
 
 class SpareSessions {
  public:
-  // All memory is allocated here.
+  // Allocates the memory for all later calls.
   explicit SpareSessions(int slots)
       : links_(static_cast<size_t>(slots) + 1, {nullptr, slots, slots}) {}
 
-  // Adds a session at the end of the list. The session must have a slot and not be in the list.
+  // Appends a session. It must have a slot, and must not be in the list.
   void add(Session& session);
   // Removes a session, which must be in the list.
   void remove(const Session& session);
-  // The first session of the list, or of an account's sessions in it. Null if there is none.
+  // The first session of the list. With `account`, the first session of this account. Null if there
+  // is none.
   Session* oldest(const std::optional<std::string>& account = {}) const;
 
  private:
@@ -29,7 +31,7 @@ class SpareSessions {
     int before = 0, after = 0;   // indices in links_
   };
 
-  std::vector<Link> links_;  // one for each slot, and a last one that marks both ends of the list
+  std::vector<Link> links_;  // one for each slot, then the sentinel of the circular list
 };
 
 }  // namespace runnel

@@ -31,37 +31,40 @@ namespace runnel {
 // What a backend computes on.
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 
-// As the wire and numerics ids name it.
+// The name of a device in the API and in numerics ids.
 constexpr const char* device_name(DeviceKind kind) {
   return kind == DeviceKind::kCpu ? "cpu" : "cuda";
 }
 
-// What a product's factors, weights and inputs, are rounded to. All else, sums included, is fp32.
-// kInt8: weights are integers within +-127 times a scale for each output, inputs are bf16. kSplit:
-// numbers are sums of two bf16, and a product takes three of the four partial products, which is
-// accurate to 3 * 2^-16. Only precise() asks for it. kBlocks: weights stay in the blocks that a
-// file has them in, and inputs are integers for each 32 (docs/decisions/blocks.md); weights that
-// are in no blocks are fp32.
+// The numbers to which a matrix product rounds its weights and inputs. Sums and all other
+// arithmetic are fp32.
+// - kInt8: a weight is an integer from -127 to 127 times the scale of its output. Inputs are bf16.
+// - kSplit: each number is the sum of two bf16 numbers. A product adds three of the four partial
+//   products, which is accurate to 3 * 2^-16. Only precise() returns it.
+// - kBlocks: weights keep the blocks of their file. Inputs are quantized to integers in groups of
+//   32 (docs/decisions/blocks.md). Weights without blocks are fp32.
 enum class Precision : uint8_t { kFp32, kBf16, kInt8, kSplit, kBlocks };
 
 // A packed linear layer, y = x W^T + b, in the backend's own layout.
 struct Weight {
   Buffer panels;
-  Buffer bias;    // fp32, padded with zeros as the panels are; zeros where the layer has no bias
-  Buffer scales;  // of kInt8: fp32, padded likewise
+  Buffer bias;    // fp32, padded with zeros like the panels; all zeros if the layer has no bias
+  Buffer scales;  // only with kInt8: fp32, padded like the bias
   int in = 0;
   int out = 0;
   Precision precision = Precision::kFp32;  // of the product
-  // What panels hold. With bf16 under kFp32 a weight is widened where it is multiplied, which is
-  // exact: the bits are those of fp32 panels of the same numbers, in half the memory.
+  // The type of the numbers in panels. With kFp32 they may be bf16, which takes half the memory.
+  // The product then converts each weight to fp32. That is exact, so fp32 panels give the same
+  // bits.
   DType stored = DType::kF32;
-  StoredType blocks = StoredType::kF32;  // of kBlocks: the type of the file's blocks
+  StoredType blocks = StoredType::kF32;  // only with kBlocks: the type of the file's blocks
 };
 
 // The sequences of a batch, or a run of them. Row r owns slot[r] and the inputs
-// [first[r], first[r + 1]) of the step. Matrices that come along begin with input first[0].
+// [first[r], first[r + 1]) of the step. A matrix with a row for each input begins with input
+// first[0].
 struct Rows {
-  int32_t* slot;         // [count]; -1: frozen or padding, its inputs are computed and thrown away
+  int32_t* slot;         // [count]; -1: frozen or padding, so the row's results are discarded
   const int32_t* first;  // [count + 1], ascending
   int count;
 
@@ -70,7 +73,7 @@ struct Rows {
   Rows slice(int begin, int end) const { return {slot + begin, first + begin, end - begin}; }
 };
 
-// Where one layer's part of each slot's state is: base + slot * slot_bytes + offset.
+// The addresses of one layer's part of the states: base + slot * slot_bytes + offset.
 struct States {
   std::byte* base;
   int64_t slot_bytes;
@@ -80,24 +83,24 @@ struct States {
 enum class Combine : uint8_t { kConcat, kAdd };
 enum class PositionKind : uint8_t { kNone, kTable, kSinusoidal };
 
-// Input layer: a value's vector and its position's, side by side or added.
+// Input layer: concatenates or adds the vector of a value and the vector of its position.
 // kSinusoidal computes column c of position p as sin (c even) or cos (c odd) of
 // p * 10000^(-2 floor(c / 2) / position_width), in double, rounded once.
 struct Embedding {
-  View values;     // fp32, or bf16 where the backend takes it: [vocabulary, value_width]
-  View positions;  // likewise [length, position_width], for kTable
+  View values;     // fp32, or bf16 if takes_bf16_tables(): [vocabulary, value_width]
+  View positions;  // only with kTable: of the same types, [length, position_width]
   PositionKind position = PositionKind::kNone;
   Combine combine = Combine::kConcat;
   int position_width = 0;  // kAdd: equal to the value width; kNone: 0
   float scale = 1.0F;      // factor of a value's vector
-  // A type of blocks: the elements of `values` are in such blocks, row after row, and the type and
-  // the stride of the view say nothing.
+  // If this is a type of blocks, `values` points to such blocks, row after row, and the type and
+  // the stride of the view have no meaning.
   StoredType blocks = StoredType::kF32;
 };
 
-// How a matrix product ends: out = activation(x W^T + b) * times + plus, element by element.
-// `times` and `plus` are fp32 and of out's shape, possibly out itself, or absent (data null). With
-// a stride of 0 they have one row, which serves all rows of out.
+// The epilogue of a matrix product: out = activation(x W^T + b) * times + plus, element by element.
+// `times` and `plus` are fp32, have the shape of out, and may be out itself. If data is null they
+// are left out. With a stride of 0 they have one row, which is used for all rows of out.
 struct End {
   Activation activation;
   View times, plus;
@@ -121,8 +124,8 @@ enum class NormKind : uint8_t {
   kNone,   // x, without scale or shift: a gate alone
 };
 
-// Normalizes each row of a matrix, or each of `groups` equal slices of a row by itself: a group for
-// each head, where a network norms its heads.
+// Normalizes each row of a matrix. With `groups` above 1, it normalizes each of this many equal
+// slices of a row on its own, as networks do that normalize by heads.
 struct Norm {
   View scale, shift;  // fp32 [1, width]; kRms has no shift
   float eps;
@@ -134,14 +137,14 @@ struct Norm {
 struct NormGate {
   View by;  // fp32, of x's shape
   Activation activation = Activation::kSilu;
-  bool before = false;  // the second form, which has no `plus`
+  bool before = false;  // true: norm(x * activation(by)), without `plus`
   View plus = {};       // fp32, of x's shape; data null: left out
 };
 
-// A causal convolution of each channel by itself, and its activation:
+// A causal depthwise convolution and its activation. For each channel:
 //   y_t = activation(bias + weight_0 x_(t - taps + 1) + ... + weight_(taps - 1) x_t).
 struct Convolution {
-  View weight;  // fp32 [taps, channels]: the last row meets the newest input
+  View weight;  // fp32 [taps, channels]: the last row is multiplied by the newest input
   View bias;    // fp32 [1, channels]; data null: left out
   Activation activation = Activation::kSilu;
 
@@ -150,10 +153,10 @@ struct Convolution {
   int64_t state_bytes() const { return int64_t{weight.rows - 1} * weight.cols * 4; }
 };
 
-// All recurrences here are one. For each head and input, with a state S [dk][dv] that starts as
-// zeros and is read by a^T S before it changes:
+// All recurrences have one form. For each head there is a state S [dk][dv], which starts as zeros.
+// For each input, with the old S on the right:
 //   S = diag(w) S + b (a^T S) + k v^T,  y = S^T q.
-// A rule says which of these terms there are, and how they follow from a network's activations
+// A rule defines which of these terms exist and how they are computed from a network's activations
 // (rules.h).
 enum class Rule : uint8_t {
   // Linear attention (Katharopoulos et al. 2020, equations 18-20):
@@ -161,21 +164,21 @@ enum class Rule : uint8_t {
   // With a gate (random feature attention, Peng et al. 2021) it forgets: for g = sigmoid(gate),
   //   S = g S + (1 - g) phi(k) v^T, z = g z + (1 - g) phi(k).
   kLinear,
-  // RWKV-7 (Peng et al. 2025), q being r. With alpha = sigmoid(rate), kappa = k k_k:
+  // RWKV-7 (Peng et al. 2025), where q is r. With alpha = sigmoid(rate), kappa = k k_k:
   //   w = exp(-e^(-1/2) sigmoid(decay)), a = -kappa / |kappa|, b = alpha kappa / |kappa|,
-  //   k (1 + (alpha - 1) k_a) for k, and v + (first - v) sigmoid(mix) for v where there is a mix.
-  // For |kappa| it takes max(|kappa|, 1e-12), or sqrt(|kappa|^2 + eps) where eps > 0. It also
-  // returns bonus = (sum of q k r_k) v, with k and v as they enter the state.
+  //   k (1 + (alpha - 1) k_a) for k, and, if there is a mix, v + (first - v) sigmoid(mix) for v.
+  // |kappa| is replaced by max(|kappa|, 1e-12), or by sqrt(|kappa|^2 + eps) if eps > 0. The rule
+  // also returns bonus = (sum of q k r_k) v, with the k and v that are added to the state.
   kRwkv7,
   // Mamba-2 (Dao and Gu 2024). With dt = softplus(decay + dt_bias), clamped to
   // [dt_least, dt_most]:
   //   w = exp(-dt_rate dt), dt v for v, y + skip v for y.
   // q is C, k is B, both of the head's group, and v is x.
   kMamba2,
-  // Mamba-1 (Gu and Dao 2023), whose decay differs in every number of S. Channels are the columns
-  // of heads. With dt = softplus(decay + dt_bias), a number of each column:
+  // Mamba-1 (Gu and Dao 2023), where w differs for every element of S. Channels are the columns of
+  // all heads. With dt = softplus(decay + dt_bias), one number for each column:
   //   w = exp(-dt_rate dt), dt v for v, (y + skip v) silu(gate) for y.
-  // q is C and k is B, of all heads, and v is x.
+  // q is C and k is B, which all heads share, and v is x.
   kMamba1,
   // The gated linear family: GLA, RetNet, HGRN2, RWKV-5 and 6, DeltaNet, Gated DeltaNet, KDA.
   // Queries are scale * rotated(normalized(map(x))), keys the same without the scale. DecayKind
@@ -185,17 +188,18 @@ enum class Rule : uint8_t {
   kGated,
 };
 
-// How w of kGated follows from the activation `decay`, called x here, and from constants. w is a
-// number of each channel of the keys. Where x is a number of each head, it is that of all channels.
+// How kGated computes w from the activation `decay`, called x here, and from constants. There is a
+// w for each channel of the keys. If x has one number for each head, all channels of the head use
+// it.
 enum class DecayKind : uint8_t {
-  kConstant,     // decay_rate; without one, 1
+  kConstant,     // decay_rate, or 1 if there is no decay_rate
   kLogSigmoid,   // exp(max(log(sigmoid(x)) / 16, decay_least))
   kSigmoid,      // decay_rate + (1 - decay_rate) sigmoid(x); k is 1 - w
   kSoftplus,     // exp(-decay_rate softplus(x + decay_bias))
   kExponential,  // exp(-exp(x))
 };
 
-// How queries and keys of kGated are normalized, by heads.
+// How kGated normalizes each head of the queries and keys.
 enum class KeyNorm : uint8_t {
   kNone,
   kL2,   // x / sqrt(sum of x^2 + 1e-6)
@@ -205,7 +209,7 @@ enum class KeyNorm : uint8_t {
 // The constants that a rule reads in addition to its inputs: one struct for each Rule.
 struct LinearTerms {
   static constexpr Rule kRule = Rule::kLinear;
-  FeatureMap map = FeatureMap::kElu;  // never a random one: features() has computed those before
+  FeatureMap map = FeatureMap::kElu;  // not a random one, because features() computes random maps
   bool gated = false;
   float eps = 1e-6F;
 };
@@ -225,7 +229,7 @@ struct Mamba2Terms {
 
 struct Mamba1Terms {
   static constexpr Rule kRule = Rule::kMamba1;
-  View dt_rate = {};             // fp32 [heads * dk, dv]: exp(A_log), as S lies
+  View dt_rate = {};             // fp32 [heads * dk, dv]: exp(A_log), in the layout of S
   View dt_bias = {}, skip = {};  // fp32 [1, heads * dv]: the bias of dt, D
 };
 
@@ -234,8 +238,8 @@ struct GatedTerms {
   DecayKind decay = DecayKind::kConstant;
   KeyNorm norm = KeyNorm::kNone;
   Activation map = Activation::kNone;  // of q and k
-  bool decay_of_heads = false;         // x is a number of each head, not of each channel
-  bool tiled_keys = false;             // if q and k have only n heads, head h uses h % n
+  bool decay_of_heads = false;         // x has a number for each head, not for each channel
+  bool tiled_keys = false;             // if q and k have n heads, head h uses h % n of them
   float scale = 1.0F;
   float delta = 0.0F;  // 0: no delta rule
   float decay_least = -std::numeric_limits<float>::max();
@@ -245,11 +249,11 @@ struct GatedTerms {
 using RuleTerms = std::variant<LinearTerms, Rwkv7Terms, Mamba2Terms, Mamba1Terms, GatedTerms>;
 
 // The sizes that all rules have, and the terms of one rule.
-// The state of one head is S fp32 [dk][dv], for kLinear followed by z fp32 [dk]; heads follow one
-// another. A backend may keep it in another form (Backend::state_bytes).
+// The state of one head is S fp32 [dk][dv], with kLinear followed by z fp32 [dk]. The states of the
+// heads are contiguous. A backend may use another layout (Backend::state_bytes).
 struct Recurrence {
   int heads = 0;
-  int key_heads = 0;  // heads of q and k: head h uses h / (heads / key_heads); 0: as many as heads
+  int key_heads = 0;  // heads of q and k: head h uses h / (heads / key_heads); 0: equal to `heads`
   int dk = 0;
   int dv = 0;
   RuleTerms terms = {};
@@ -257,7 +261,7 @@ struct Recurrence {
   Rule rule() const {
     return std::visit([](const auto& of_rule) { return of_rule.kRule; }, terms);
   }
-  // Null if the rule is another one.
+  // The terms of kLinear. Null for every other rule.
   const LinearTerms* linear() const { return std::get_if<LinearTerms>(&terms); }
   int keys() const { return (key_heads > 0 ? key_heads : heads) * dk; }
   // Bytes of a slot's state: the states of all heads, one after the other.
@@ -270,9 +274,9 @@ struct Recurrence {
 struct RecurrenceInputs {
   View q, k;  // [inputs, keys()]
   View v;     // [inputs, heads * dv]
-  // With kGated, q, k, v, `decay` and `rate` may each have fewer heads; each of these serves
-  // heads / fewer neighbours, but for q and k with GatedTerms::tiled_keys. k is absent with
-  // DecayKind::kSigmoid, `decay` with kConstant.
+  // With kGated, q, k, v, `decay` and `rate` may each have n < heads heads. Head h then uses head
+  // h / (heads / n) of them, or h % n of q and k with GatedTerms::tiled_keys. There is no k with
+  // DecayKind::kSigmoid, and no `decay` with kConstant.
   View gate = {};  // of kLinear if gated: [inputs, heads], before the sigmoid; of kMamba1: as v
 
   // Shape: [inputs, heads * dk] in kRwkv7, [inputs, heads] in kMamba2, [inputs, heads * dv] in
@@ -291,8 +295,8 @@ inline constexpr int kPagePositions = 64;
 // Softmax attention of each input to the positions so far, its own included. Query head h reads
 // head h / (heads / kv_heads) of keys and values:
 //   y = sum over j of p_j v_j / sum over j of p_j, p_j = exp(scale (q . k_j)).
-// With angles, the first numbers of each head of q and k are rotated: number i of them and number
-// i + dims / 2 are a point in the plane that turns by angle i of its position.
+// With angles, the first `dims` numbers of each head of q and k are rotated. Numbers i and
+// i + dims / 2 are the coordinates of a point, which is rotated by angle i of the input's position.
 //
 // Keys and values stay in a cache, in pages of kPagePositions positions. A layer's part of a page
 // is its keys [kv_heads][dk][kPagePositions], then its values [kv_heads][kPagePositions][dv].
@@ -303,8 +307,8 @@ struct Attention {
   int dv = 0;
   float scale = 1.0F;
   DType stored = DType::kF32;  // the type of keys and values in the cache: kF32 or kBF16
-  View angles = {};            // fp32 [positions, dims], of each angle the cosine, then of each the
-                               // sine; data null: no rotation
+  View angles = {};            // fp32 [positions, dims]: a row has the cosines of its dims / 2
+                               // angles, then their sines; data null: no rotation
 
   // Bytes of a page's keys, and of its keys and values together.
   int64_t key_bytes() const {
@@ -315,11 +319,11 @@ struct Attention {
   }
 };
 
-// Where each slot has a layer's part of its pages.
+// The addresses of one layer's part of each slot's pages.
 struct Cache {
-  States first;        // where the first page is
-  int64_t page_bytes;  // bytes from a page to the next
-  int64_t positions;   // the positions that the cache has room for
+  States first;        // the first page
+  int64_t page_bytes;  // the distance from one page to the next
+  int64_t positions;   // the capacity of the cache
 };
 
 // A network's activations for attend(), fp32, a row for each input.
@@ -331,8 +335,8 @@ struct AttentionInputs {
 
 enum class HeadKind : uint8_t { kCategorical, kMixtureOfLogistics };
 
-// Categorical: `values` logits. Mixture: `components` logits, means, raw log-scales, over 256
-// values.
+// The numbers in a row of a head's output. Categorical: `values` logits. Mixture of logistics over
+// 256 values: `components` logits, then as many means, then as many raw log-scales.
 struct Head {
   HeadKind kind = HeadKind::kCategorical;
   int values = 0;
@@ -347,9 +351,9 @@ struct Head {
 struct Recent {
   States states = {};  // where each slot keeps its recent values, i32 [room]
   int room = 0;        // recent values of a slot; 0: none are kept
-  // The inputs of the batch, at the indices that Rows::first has. kNoValue means the pending value,
-  // which is already among the recent values. Inputs of rows that sample are not read. Null: all
-  // rows sample.
+  // The inputs of the batch, indexed by Rows::first. kNoValue is the pending value, which is
+  // already among the recent values. The inputs of rows that sample are not read. Null: all rows
+  // sample.
   const int32_t* inputs = nullptr;
   const RowPenalties* penalties = nullptr;  // [rows]; null: no row has any
   const LogitBias* biases = nullptr;        // the biases of all rows' penalties
@@ -416,7 +420,7 @@ class Backend {
   // OK if networks with this recurrence run here, else FAILED_PRECONDITION with a message that says
   // what to use instead. Called once, while a model loads.
   virtual Status takes(const Recurrence& recurrence) const = 0;
-  // OK if networks with this attention run here, likewise.
+  // OK if networks with this attention run here, else FAILED_PRECONDITION in the same way.
   virtual Status takes(const Attention& attention) const = 0;
 
   // A row's inputs may be divided among several calls of recur(), with the same bits as in one
@@ -430,7 +434,7 @@ class Backend {
   // of values in such blocks, in every precision.
   virtual bool takes_blocks(StoredType /*type*/) const { return false; }
 
-  // Bytes of the device's memory that allocate() can still give, as the system estimates it.
+  // The system's estimate of the bytes that allocate() can still allocate on the device.
   virtual int64_t free_memory() const = 0;
 
   // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc when there is none.
@@ -518,8 +522,7 @@ class Backend {
   // - For a frozen row, to.rows[r].row is set to -1.
   // - Values that become known are noted in outputs.recent.
   // - A row's penalties change the logits from which its value is chosen. They change neither
-  // `head`
-  //   nor log-probabilities.
+  //   `head` nor log-probabilities.
   //
   // Random numbers: Philox4x32-10, key = seed, counter = (position: 64, stream: 32, block 0: 32),
   // where position is the position of the sampled value. Word 0 chooses the category (inverse of
@@ -532,7 +535,7 @@ class Backend {
   // targets i32 [1, n], log_probs fp32 [1, n].
   virtual void score(const Head& kind, View head, View targets, View log_probs) = 0;
 
-  // The kernel for whole networks of some shapes (kernels/fused_network.h). Null: there is none.
+  // Kernels that run a whole network, for some shapes (kernels/fused_network.h). Null: none exist.
   virtual FusedSteps* fused() { return nullptr; }
 
   // Copies bytes, within the backend or between it and the host. Ranges do not overlap.
@@ -547,10 +550,10 @@ class Backend {
   // The default number of steps of a run().
   virtual int preferred_steps() const { return 1; }
 
-  // Whether the device has finished everything up to the end of a call of run(), so that the
-  // results in host memory can be read. `later` is the number of calls of run() that came after
-  // that call, and is below launches(). With 0 it is everything that was enqueued so far. Not OK:
-  // INTERNAL with the cause, if the device has failed. Everything on the device is then lost.
+  // Whether the device has finished a call of run() and everything enqueued before it, so that the
+  // results in host memory can be read. `later` is the number of calls of run() since that call,
+  // and is less than launches(). If it is 0, done() asks about everything enqueued so far. INTERNAL
+  // if the device has failed. Everything on the device is then lost.
   virtual Result<bool> done(int /*later*/) { return true; }
 };
 

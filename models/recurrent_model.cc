@@ -50,7 +50,7 @@ class RecurrentModel final : public Model {
     Buffer sampled_values;  // Sampled [steps][rows]
     Buffer top;             // TopLogProb [steps][rows][kMaxTopLogProbs]
     Buffer penalties;       // RowPenalties [rows]; empty where no slot takes any
-    Buffer biases;          // LogitBias [rows][kMaxLogitBiases], those that there are at the front
+    Buffer biases;          // LogitBias [rows * kMaxLogitBiases]: packed, those of row 0 first
     // The shape of it, as stage() has laid it out.
     Rows rows{};
     int inputs = 0;
@@ -230,7 +230,7 @@ void RecurrentModel::penalize(SlotId slot, Penalized penalized) {
         "the slot is a session's, of a model with a categorical head");
   check(penalized.penalties == nullptr ||
             std::ssize(penalized.penalties->logit_bias) <= kMaxLogitBiases,
-        "a batch has room for the biases of every row");
+        "a row has at most kMaxLogitBiases biases");
   penalized_[slot] = std::move(penalized);
 }
 
@@ -305,7 +305,7 @@ void RecurrentModel::stage(std::span<const Row> rows, Batch& batch) {
   stage_penalties(rows.first(batch.sampled), batch);
 }
 
-// `rows`: those that sample.
+// Writes the penalties of `rows`, the rows that sample, to the buffers of the batch.
 void RecurrentModel::stage_penalties(std::span<const Row> rows, Batch& batch) const {
   batch.penalized =
       std::ranges::any_of(rows, [&](const Row& row) { return penalties_of(row) != nullptr; });

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/hex.h"
-#include "base/json_fields.h"
+#include "storage/stored_json.h"
 
 namespace runnel {
 namespace {
@@ -18,8 +18,6 @@ constexpr JsonLimits kJsonLimits = {
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kEpochsPerMs = 4096;
 constexpr int64_t kMostEpoch = int64_t{1} << 60;  // leaves room to count up
-
-Status damaged(const std::string& what) { return {Code::kDataLoss, what}; }
 
 std::string text_of(const Fields& fields, Faults& faults, const char* key) {
   const std::string expected = "a text of at most " + std::to_string(kMostTextBytes) + " bytes";
@@ -86,13 +84,11 @@ std::string record_text(const Record& record, std::string_view key) {
 }
 
 Result<Record> parse_record(std::string_view text, std::string_view key) {
-  const std::string source = "the record";
-  const auto json = parse_json(text, source, kJsonLimits);
-  if (!json.ok()) return damaged(json.status().message());
-  Faults faults(source);
-  const Fields fields(faults, &*json, "",
-                      {"version", "key", "epoch", "owner", "until", "begun", "last", "seed",
-                       "position", "state", "tail", "used", "state_at", "saved", "log"});
+  StoredJson json(text, "the record", kJsonLimits,
+                  {"version", "key", "epoch", "owner", "until", "begun", "last", "seed", "position",
+                   "state", "tail", "used", "state_at", "saved", "log"});
+  const Fields& fields = json.fields();
+  Faults& faults = json.faults();
   fields.integer("version", kVersion, kVersion);
   const std::string found = text_of(fields, faults, "key");
   Record record;
@@ -109,7 +105,7 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
   record.state_at = fields.integer("state_at", 0, kMost);
   record.saved = fields.integer("saved", 1, kMostEpoch);
   record.log = log_of(fields, faults);
-  if (!faults.ok()) return damaged(faults.status().message());
+  if (Status s = json.status(); !s.ok()) return s;
   if (found != key) return damaged("the record is of another session");
   const bool has_tail = record.tail.size() <= 2 * kTailBytes && bytes_of_hex(record.tail);
   if (!has_tail || record.state > record.epoch) {

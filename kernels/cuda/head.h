@@ -1,6 +1,6 @@
-// Samples a value from each row of a head's output, and computes its log-probability. A block works
-// on one row of a categorical head, a warp on one row of a mixture. Sums of many terms use integers
-// or a fixed tree, so that no result depends on the order in which threads arrive.
+// Samples a value from each row of a head's output, and computes its log-probability. A block
+// samples one row of a categorical head, or a warp samples one row of a mixture. Long sums are
+// integer sums or use a fixed tree, so that results do not depend on the order of the threads.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ inline constexpr int kHeadThreads = 256;
 // has consumed `inputs` values.
 struct RowJob {
   const float* head = nullptr;
-  int row = 0;  // of the batch; -1: nothing is sampled
+  int row = 0;  // the row of the batch; -1: nothing is sampled
   int inputs = 0;
   Control* control = nullptr;
   SampledTo to = {};
@@ -83,8 +83,8 @@ RUNNEL_DEVICE constexpr int tops_wanted(const Control& control) {
   return control.top_log_probs < kMaxTopLogProbs ? control.top_log_probs : kMaxTopLogProbs;
 }
 
-// Writes down a value that has been chosen, without its log-probability. `held` is the control from
-// before the choice.
+// Writes a sampled value to the results and to the slot's control, without its log-probability.
+// `held` is a copy of the control from before the sampling.
 RUNNEL_DEVICE inline void write_down(const RowJob& job, const Control& held, int32_t value) {
   const int64_t position = held.position + job.inputs;
   job.to.rows->row = job.row;
@@ -97,23 +97,24 @@ RUNNEL_DEVICE inline void write_down(const RowJob& job, const Control& held, int
 
 // ---- mixture of logistics -----------------------------------------------------------------------
 
-inline constexpr int kMixtureRows = kHeadThreads / kWarp;  // rows of a block at a time
+inline constexpr int kMixtureRows = kHeadThreads / kWarp;  // rows that a block works on at a time
 
-// Shared memory of a row, in units of 8 bytes: a term and a weight of each component, the best key
-// of each lane, the result, and the likelihoods of all values.
+// The shared memory of a row, in units of 8 bytes: a term and a weight for each component, the
+// largest key of each lane, the sampled value, and the likelihoods of all values.
 RUNNEL_DEVICE constexpr int64_t mixture_row_words(int components) {
   return 2 * int64_t{components} + kWarp + 1 + Mixture::kValues / 2;
 }
 
-// A warp works on a row. A lane works on components, or on every 32nd value if all values count.
+// Each warp works on one row. Lane i works on the components i, i + 32, ... If the likelihoods of
+// all values are needed, it also works on the values i, i + 32, ...
 template <typename Block>
 class MixtureRows {
  public:
   RUNNEL_DEVICE MixtureRows(Block& block, int components)
       : block_(block), components_(components) {}
 
-  // Draws a value from the row jobs[t] of each warp that has a row. As soon as a warp has its
-  // value, every lane of it calls chosen(lane, job, value, last). With `last` the row freezes.
+  // Samples a value for each warp whose jobs[t] has a row. Then every lane of the warp calls
+  // chosen(lane, job, value, last). If `last` is true the row freezes.
   template <typename Jobs, typename Chosen>
   RUNNEL_DEVICE void draw(Jobs& jobs, const Chosen& chosen) {
     typename Block::template Each<Control> held;
@@ -132,8 +133,8 @@ class MixtureRows {
     });
   }
 
-  // Writes down the log-probabilities of the values that draw() has drawn from these rows. It skips
-  // rows from which nothing was drawn. It needs no other warp, so it may be the work of a meeting
+  // Writes the log-probabilities of the values that draw() has sampled. Skips rows without a
+  // sampled value. Warps do not depend on one another here, so it may be passed to meet() as work
   // (launch.h).
   template <typename Jobs>
   RUNNEL_DEVICE void weigh(Jobs& jobs) {
@@ -180,7 +181,7 @@ class MixtureRows {
   }
   RUNNEL_DEVICE int32_t result(int t) const { return static_cast<int32_t>(bests(t)[kWarp]); }
 
-  static constexpr int32_t kNoValue = -1;  // the result of a row from which nothing is drawn
+  static constexpr int32_t kNoValue = -1;  // the result of a row that does not sample
 
   struct Wanted {
     bool all_values = false;
@@ -190,8 +191,8 @@ class MixtureRows {
     return control.sampling.greedy || control.top_log_probs > 0;
   }
 
-  // Computes a lane's share of the terms of a choice: the tempered weights of the components, and
-  // the likelihoods of values if the choice is greedy or top log-probabilities are wanted.
+  // Computes a lane's part of the data for sampling: the weights of the components at the given
+  // temperature, unless sampling is greedy, and the likelihoods of values if all_values().
   RUNNEL_DEVICE void prepare(int t, const float* head, const Control& held) const {
     const Mixture mixture(head, components_);
     for (int i = t % kWarp; i < components_ && !held.sampling.greedy; i += kWarp) {
@@ -217,7 +218,8 @@ class MixtureRows {
     write_down(job, held, value);
   }
 
-  // Computes a lane's components of log p(value).
+  // Computes the terms and weights of a lane's components, from which log_prob() computes
+  // log p(value).
   RUNNEL_DEVICE void weigh(int t, const float* head, int32_t value) const {
     const Mixture mixture(head, components_);
     for (int i = t % kWarp; i < components_; i += kWarp) {
@@ -236,8 +238,8 @@ class MixtureRows {
     return Mixture(head, components_).log_prob_of(value, sum, weight);
   }
 
-  // best_below(): the largest key below `limit` of a lane's values. best(): the largest key that
-  // any lane has found.
+  // best_below(): the largest key below `limit` among a lane's values. best(): the largest of the
+  // keys that the warp's lanes have stored in bests().
   RUNNEL_DEVICE uint64_t best_below(int t, uint64_t limit) const {
     uint64_t most = 0;
     for (int32_t value = t % kWarp; value < Mixture::kValues; value += kWarp) {
@@ -252,8 +254,8 @@ class MixtureRows {
     return most;
   }
 
-  // Writes the most likely values of the rows that want some. prepare() has found the first of
-  // them.
+  // Writes the most likely values of the rows whose calls ask for them. prepare() has already found
+  // the most likely one.
   template <typename Jobs, typename EachWanted>
   RUNNEL_DEVICE void top(Jobs& jobs, EachWanted& wanted) {
     const auto wants = [&](int t, int i) { return jobs[t].row >= 0 && i < wanted[t].tops; };
@@ -280,8 +282,8 @@ class MixtureRows {
 inline constexpr int kDigits = 256;
 inline constexpr int64_t kCategoricalSharedBytes = (kDigits + 2) * 8;
 
-// Weights are exp((logit - largest) / temperature) in units of 2^-40: integers, whose sums over at
-// most 2^20 values are exact in 64 bits and the same in any order.
+// The weight of a value is exp((logit - largest logit) / temperature), rounded to an integer in
+// units of 2^-40. Sums over up to 2^20 values fit in 64 bits, so they are exact in any order.
 template <typename Block>
 class CategoricalRow {
  public:
@@ -374,9 +376,9 @@ class CategoricalRow {
     return sum;
   }
 
-  // Finds the value at which the cumulative sum exceeds the target: first its share, by the sums in
-  // the table, then the value in that share. The most likely value is always kept and weighs 1, so
-  // the total is not zero.
+  // Finds the value at which the cumulative sum exceeds the target. It first finds the share of the
+  // values from the sums in the table, then the value in that share. The total is not zero, because
+  // the most likely value is always kept and its weight is 1.
   RUNNEL_DEVICE uint64_t locate(Kept kept, int64_t share, double target) const {
     const uint64_t* sums = table_;
     uint64_t before = 0;
@@ -401,9 +403,10 @@ class CategoricalRow {
     return static_cast<uint64_t>(chosen);
   }
 
-  // Narrows `kept` to the smallest number of most likely values whose amounts reach the target. It
-  // is a radix selection in four passes. A pass adds up the amounts by the next eight bits of the
-  // key (a digit), and the next pass looks only at the digit at which the sum reaches the target.
+  // Keeps only the most likely values, as few as have amounts that add up to the target. It is a
+  // radix selection with four passes of eight key bits (a digit). A pass sums the amounts for each
+  // digit and finds the digit at which the total, from the highest key down, reaches the target.
+  // The next pass looks only at keys with this digit.
   template <typename Amount>
   RUNNEL_DEVICE Kept narrow(Kept kept, double target, const Amount& amount) {
     uint32_t prefix = 0;
@@ -427,9 +430,9 @@ class CategoricalRow {
     return cut_ties(kept, prefix, target, above, amount);
   }
 
-  // Adds the sums of the digits to `above`, from the highest digit down, until the target is
-  // reached. Writes to the table the digit at which that happens, or else the lowest digit with a
-  // sum above 0, and the sum before that digit.
+  // Adds the sums of the digits to `above`, from the highest digit down, until the total reaches
+  // the target. Writes this digit to the table, and the total before it. If the total does not
+  // reach the target, the digit is the lowest one whose sum is not 0.
   RUNNEL_DEVICE void descend(double target, uint64_t above) {
     int found = 0;
     uint64_t before = above;
@@ -445,7 +448,8 @@ class CategoricalRow {
     table_[kDigits + 1] = before;
   }
 
-  // Of the values with the last key, keeps the first ones, until their amounts reach the target.
+  // Several values may have the key at which the target is reached. Keeps the lowest of them, until
+  // the total reaches the target.
   template <typename Amount>
   RUNNEL_DEVICE Kept cut_ties(Kept kept, uint32_t key, double target, uint64_t above,
                               const Amount& amount) {
@@ -495,13 +499,13 @@ class CategoricalRow {
   double log_sum_ = 0.0;  // log of the sum of exp(logit - most); sum_up() sets it
 };
 
-// Stands for the penalties of a row that has none. The penalties of other rows (penalize.h) change
-// the logits with apply(), and restore() undoes that.
+// A RowPenalizer for rows without penalties. The other one (penalize.h) changes the logits of a row
+// in apply() and undoes the change in restore().
 struct NoPenalties {
   static constexpr bool kAny = false;
 };
 
-// Samples one row with all threads of the block: first the value, then its log-probability.
+// Samples a value from one row with all threads of the block, then computes its log-probability.
 template <typename Block, typename Chosen, typename RowPenalizer = NoPenalties>
 RUNNEL_DEVICE void sample_categorical(Block& block, int values, const RowJob& job,
                                       const Chosen& chosen, RowPenalizer penalties = {}) {
@@ -513,7 +517,7 @@ RUNNEL_DEVICE void sample_categorical(Block& block, int values, const RowJob& jo
   // All threads have read the control by now, because phases have passed since then.
   block.each([&](int t) {
     if (t == 0) write_down(job, held, value);
-    if (t == kWarp) job.recent.note(position, value);  // a warp that has nothing to write
+    if (t == kWarp) job.recent.note(position, value);  // not warp 0, which writes the results
     chosen(t, job, value, held.remaining <= 1);
   });
   if constexpr (RowPenalizer::kAny) {
@@ -555,7 +559,7 @@ struct SampleArgs {
   Recent recent;
 };
 
-// The rows of a batch that one block ends a step for: at most `count` of them.
+// The part of a batch for which one block ends a step: at most `count` rows.
 template <typename Block>
 class SampleRows {
  public:
@@ -565,8 +569,8 @@ class SampleRows {
         first_(static_cast<int>(block.index()) * count),
         count_(count) {}
 
-  // Ends the step for the rows that sample nothing: they consume their inputs and get their pending
-  // value.
+  // Ends the step for the rows that do not sample: their positions advance by their inputs, and
+  // they get the pending value that Outputs gives them.
   RUNNEL_DEVICE void advance() {
     note_inputs();
     block_.each([&](int t) {
@@ -599,8 +603,7 @@ class SampleRows {
                   .recent = args_.recent.of(slot)};
   }
 
-  // The function to call after a row's value has been chosen: it freezes the row after its last
-  // value.
+  // A function for `chosen` of the samplers. It freezes a row that has sampled its last value.
   RUNNEL_DEVICE auto freeze() const {
     return [this](int thread, const RowJob& of, int32_t, bool last) {
       if (thread == 0 && last) args_.rows.slot[of.row] = -1;
@@ -615,9 +618,9 @@ class SampleRows {
     return args_.rows.slot[row] >= 0 && args_.head_row.from[row] >= 0;
   }
 
-  // Notes the inputs of a row among its slot's recent values. If recent values are kept, a block
-  // has one row. If several inputs share an entry of the ring, only the last of them is noted, so
-  // the order of threads does not matter.
+  // Adds the inputs of a row to the slot's recent values. A block has only one row if recent values
+  // are kept. If there are more inputs than entries in the ring, only the last inputs are written,
+  // so no two threads write the same entry.
   RUNNEL_DEVICE void note_inputs() {
     const int row = first_;
     if (args_.recent.room == 0 || args_.recent.inputs == nullptr) return;
@@ -665,7 +668,7 @@ struct SampleKernel {
       }
       return;
     }
-    typename Block::template Each<RowJob> jobs;  // chosen() changes the results of job()
+    typename Block::template Each<RowJob> jobs;  // made first, because chosen() freezes rows
     block.each([&](int t) { jobs[t] = batch.job(t / kWarp); });
     MixtureRows<Block> rows(block, args.kind.components);
     rows.draw(jobs, chosen);

@@ -28,31 +28,32 @@ struct GgufHeader {
   int64_t data_begin = 0;  // bytes from the start of the file
 };
 
-// Parses the header of a file, of which `file` has all bytes. Before it allocates memory, it checks
-// every count and length against gguf_bounds and against the bytes that are left of the file. It
-// checks of each tensor:
-// - its type and shape
-// - that its offset is the padded sum of the sizes of the tensors before it
-// - that it ends within the file
-// An error is INVALID_ARGUMENT and names `name`, the key or the tensor, what was expected and what
-// was found.
+// Parses the header of a file. `file` holds all bytes of the file, and `name` is its name in
+// errors. Every count and length is checked against gguf_bounds and against the rest of the file
+// before memory is allocated for it. A tensor is accepted under three conditions:
+// - Its type and shape are supported.
+// - Its offset is the padded sum of the sizes of the tensors before it.
+// - It ends within the file.
+// An error is INVALID_ARGUMENT. Its message names the file, the key or tensor, the expected value
+// and the value that was found.
 Result<GgufHeader> parse_gguf_header(std::span<const std::byte> file, const std::string& name);
 
-// The number that the format has for a type.
+// The number that stands for a type in a GGUF file.
 uint32_t gguf_type(StoredType type);
 
-// The bytes of the smallest header: the word GGUF, the version, the numbers of tensors and keys.
+// The size of the smallest header: the word GGUF, the version, and the counts of tensors and keys.
 inline constexpr int64_t kLeastGgufBytes = 24;
 
-// The most that a header may hold.
+// Upper bounds of a header, except for kLeastAlignment.
 namespace gguf_bounds {
 inline constexpr int64_t kHeaderBytes = int64_t{64} << 20;
 inline constexpr int64_t kPairs = 1 << 16;
 inline constexpr int64_t kTensors = 1 << 16;
 inline constexpr int64_t kKeyBytes = 65535;
 inline constexpr int64_t kStringBytes = 1 << 20;
-inline constexpr int64_t kTokenBytes = 1 << 16;  // a string in an array
-// Of all arrays together. In JSON a string takes 64 bytes and its text, and a number 16 bytes.
+inline constexpr int64_t kTokenBytes = 1 << 16;  // of a string in an array
+// Elements of all arrays together. As JSON in memory, an element takes 16 bytes if it is a number,
+// and 64 bytes and its text if it is a string.
 inline constexpr int64_t kElements = int64_t{4} << 20;
 inline constexpr int64_t kNameBytes = 63;
 inline constexpr int64_t kDimensions = 4;

@@ -6,10 +6,10 @@
 #include <memory>
 #include <utility>
 
-#include "base/json_fields.h"
 #include "base/limits.h"
 #include "base/ordered_json.h"
 #include "base/text.h"
+#include "storage/stored_json.h"
 
 namespace runnel {
 namespace {
@@ -70,18 +70,14 @@ std::vector<int32_t> read_numbers(const Fields& fields, Faults& faults, const ch
   return numbers;
 }
 
-Status damaged(const std::string& what) { return {Code::kDataLoss, what}; }
-
 // The numerics id comes first: of another one, nothing else matters. The engine checks the ranges
 // of the parameters.
 Result<LoggedCall> parse_call(std::string_view text, std::string_view numerics) {
-  const std::string source = "the entry";
-  const auto json = parse_json(text, source, kJsonLimits);
-  if (!json.ok()) return damaged(json.status().message());
-  Faults faults(source);
-  const Fields fields(faults, &*json, "",
-                      {"numerics", "before", "after", "count", "sampled", "begin", "seed",
-                       "sampling", "penalties", "prompt"});
+  StoredJson json(text, "the entry", kJsonLimits,
+                  {"numerics", "before", "after", "count", "sampled", "begin", "seed", "sampling",
+                   "penalties", "prompt"});
+  const Fields& fields = json.fields();
+  Faults& faults = json.faults();
   const Json* const found = fields.require("numerics", "a text");
   if (found != nullptr && *found != std::string(numerics)) {
     return Status(Code::kFailedPrecondition, "it is of numerics id " + describe(*found) +
@@ -114,7 +110,7 @@ Result<LoggedCall> parse_call(std::string_view text, std::string_view numerics) 
   }
   request.prompt = read_numbers(fields, faults, "prompt", 0, kMostLogValues);
   request.ignore_eos = true;
-  if (!faults.ok()) return damaged(faults.status().message());
+  if (Status s = json.status(); !s.ok()) return s;
   return call;
 }
 

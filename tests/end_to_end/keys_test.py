@@ -12,39 +12,20 @@ import pathlib
 import re
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 from collections.abc import Callable, Sequence
 from typing import Any
 
-SKIPPED = 77
-try:
-    import grpc
+from real_server import PATIENCE, ROOT, RUNNEL, eventually, grpc
+from runnel_client import messages
 
-    from runnel_client import messages
-except ImportError as error:
-    print(f"skipped: {error}; on Debian: apt install python3-grpcio python3-protobuf")
-    sys.exit(SKIPPED)
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-RUNNEL = os.environ["RUNNEL"]
-PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
 CREATE, LIST = "/runnel.v1.Sessions/CreateSession", "/runnel.v1.Sessions/ListSessions"
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([RUNNEL, *words], capture_output=True, text=True, check=False, timeout=PATIENCE)
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if holds():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 class Server:

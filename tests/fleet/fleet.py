@@ -17,7 +17,6 @@ import dataclasses
 import http.client
 import json
 import operator
-import os
 import pathlib
 import random
 import sys
@@ -28,19 +27,15 @@ import unittest
 from collections.abc import Callable, Iterator
 from typing import Any
 
-SKIPPED = 77
-try:
-    import grpc  # noqa: F401
+from real_server import ROOT, RUNNEL, SKIPPED
 
-    from runnel_client import Client, Retry, errors
-except ImportError as error:
-    print(f"skipped: {error}; on Debian: apt install python3-grpcio python3-protobuf")
-    sys.exit(SKIPPED)
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.insert(0, str(ROOT / "scripts"))
 from local_fleet import PATIENCE, Fleet, Replica
 
-RUNNEL = os.environ["RUNNEL"]
+from runnel_client import Client, Retry, errors
+
+__all__ = ["PATIENCE", "RUNNEL", "SKIPPED", "VALUES", "FleetTest", "Load", "options"]
+
 CLIENTS = 16
 CALLS = 8  # most calls in a conversation
 VALUES = 200  # most values in a call
@@ -112,8 +107,9 @@ class ByHttp:
         body = {"session": id, "position": position, "prompt": call.prompt, "max_tokens": call.count}
         body |= {"seed": call.seed, "ignore_eos": True, "stream": True, "return_token_ids": True}
         longest = Heard([], "", position, ended=False)
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+
+        def attempt() -> tuple[Heard | None, float]:
+            nonlocal longest
             heard = Heard([], "", position, ended=False)
             pause = self._attempt(body, heard)
             shorter, longer = sorted((heard, longest), key=lambda one: len(one.values))
@@ -121,14 +117,13 @@ class ByHttp:
                 raise Wrong(f"{id}: a call that was made again has other values")
             longest = longer
             if heard.ended:
-                return heard
+                return heard, 0
             if pause is None:  # the session is elsewhere
                 longest.position = self._until_answered("GET", f"/v1/sessions/{id}", None)["position"]
-                return longest
-            if not self._tries_again:
-                raise Wrong(f"{id}: the call failed")
-            time.sleep(pause)
-        raise TimeoutError(f"{id}: not heard within {PATIENCE:g} s")
+                return longest, 0
+            return None, pause
+
+        return self._repeat(attempt, f"a call of {id}")
 
     def close(self) -> None:
         pass
@@ -164,17 +159,29 @@ class ByHttp:
         return 0.1
 
     def _until_answered(self, method: str, path: str, body: Any, also: int = 200) -> Any:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
+        def attempt() -> tuple[Any, float]:
             pause: float | None = 0.1
             with contextlib.suppress(OSError, http.client.HTTPException), self._ask(method, path, body) as answer:
                 if answer.status in (200, also):
-                    return json.load(answer)
+                    return json.load(answer), 0
                 pause = pause_after(answer)
-            if pause is None or not self._tries_again:
+            if pause is None:
                 raise Wrong(f"{method} {path} was refused")
+            return None, pause
+
+        return self._repeat(attempt, f"{method} {path}")
+
+    def _repeat(self, attempt: Callable[[], tuple[Any, float]], name: str) -> Any:
+        """The first result of `attempt`, which gives None and a pause as long as it fails."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            result, pause = attempt()
+            if result is not None:
+                return result
+            if not self._tries_again:
+                raise Wrong(f"{name} failed")
             time.sleep(pause)
-        raise TimeoutError(f"{method} {path}: no answer within {PATIENCE:g} s")
+        raise TimeoutError(f"{name}: no answer within {PATIENCE:g} s")
 
 
 def pause_after(answer: http.client.HTTPResponse) -> float | None:

@@ -24,7 +24,7 @@ SLOTS = "24"  # fewer than there are sessions, so that resting ones are given up
 LEASE_MS = "3000"  # no server sees that another one has ended
 PROGRAM = shutil.which("redis-server") or shutil.which("redis-check-rdb")  # the same, by another name
 if PROGRAM is None:
-    print("skipped: there is no redis-server; on Debian: apt install redis-tools")
+    print("skipped: there is no redis-server; scripts/setup test installs it")
     sys.exit(SKIPPED)
 
 

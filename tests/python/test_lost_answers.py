@@ -3,30 +3,21 @@
 import asyncio
 import contextlib
 import os
-import pathlib
-import shutil
-import sys
 import tempfile
 import unittest
 import unittest.mock
-from concurrent import futures
 
 import support
 
 support.require("grpc", "google.protobuf")
-RUNNEL = os.environ.get("RUNNEL", "")
-for name, path in (("protoc", "protoc"), ("the program runnel, named by $RUNNEL", RUNNEL)):
-    if not path or shutil.which(path) is None:
-        print(f"skipped: there is no {name}")
-        sys.exit(support.SKIPPED)
 
 import grpc
 
+from real_server import PATIENCE, ROOT, RUNNEL, passed_on, served
 from runnel_client import Client, Retry, aio, errors, messages, serving, wire
 
-BUNDLE = pathlib.Path(support.ROOT) / "zoo" / "text-endless-small"
-PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
-SETTLING = (*wire.SETTLING, *[0.1] * 1200)  # likewise, for the end of a call that was cancelled
+BUNDLE = ROOT / "zoo" / "text-endless-small"
+SETTLING = (*wire.SETTLING, *[0.1] * 1200)  # long enough for a busy machine to end a cancelled call
 UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
 
 
@@ -44,13 +35,9 @@ class Proxy(grpc.GenericRpcHandler):
         self.calls.append(name)
         if name == "Generate":
             return grpc.unary_stream_rpc_method_handler(lambda request, context: self.stream(details, request, context))
-        return grpc.unary_unary_rpc_method_handler(lambda request, context: self.answer(details, request, context))
-
-    def answer(self, details, request, context):
-        try:
-            return self.channel.unary_unary(details.method)(request, timeout=PATIENCE)
-        except grpc.RpcError as error:
-            return context.abort(error.code(), error.details())
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: passed_on(self.channel, details.method, request, context)
+        )
 
     def stream(self, details, request, context):
         given = messages.inference().GenerateRequest.FromString(request)
@@ -85,10 +72,7 @@ class LostAnswersTest(unittest.TestCase):
         self.addCleanup(self.stack.close)
         self.proxy = Proxy(self.server)
         self.stack.callback(self.proxy.channel.close)
-        server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[self.proxy])
-        self.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        server.start()
-        self.stack.callback(lambda: server.stop(None).wait(PATIENCE))
+        self.address = served(self.proxy, self.stack)
         self.client = self.stack.enter_context(Client(self.server, timeout=PATIENCE))
         self.stack.enter_context(unittest.mock.patch.object(wire, "SETTLING", SETTLING))
 

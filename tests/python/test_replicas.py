@@ -1,32 +1,23 @@
 """A client whose server dies: the same call on another server with the same store continues with the same values."""
 
 import contextlib
-import os
 import pathlib
-import shutil
-import sys
 import tempfile
-import time
 import unittest
 from concurrent import futures
 
 import support
 
 support.require("grpc", "google.protobuf")
-RUNNEL = os.environ.get("RUNNEL", "")
-for name, path in (("protoc", "protoc"), ("the program runnel, named by $RUNNEL", RUNNEL)):
-    if not path or shutil.which(path) is None:
-        print(f"skipped: there is no {name}")
-        sys.exit(support.SKIPPED)
 
 import grpc
 import numpy as np
 
+from real_server import PATIENCE, ROOT, RUNNEL, eventually, passed_on, served
 from runnel_client import Client, Retry, serving
 from runnel_client.known import BUSY
 
-BUNDLE = pathlib.Path(support.ROOT) / "zoo" / "text-endless-small"
-PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
+BUNDLE = ROOT / "zoo" / "text-endless-small"
 LONG = 10_000  # values of a call that has not ended when its first values have come
 CHUNK = [value % 256 for value in range(100_000)]
 
@@ -39,10 +30,7 @@ class Losing(grpc.GenericRpcHandler):
 
     def service(self, details):
         def answer(request, context):
-            try:
-                response = self.channels[0].unary_unary(details.method)(request, timeout=PATIENCE)
-            except grpc.RpcError as error:
-                context.abort(error.code(), error.details())
+            response = passed_on(self.channels[0], details.method, request, context)
             if len(self.channels) > 1:
                 self.channels.pop(0).close()
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
@@ -92,20 +80,14 @@ class ReplicasTest(unittest.TestCase):
         session = self.client_of_both().session("cut")
         with futures.ThreadPoolExecutor(1) as pool:
             score = pool.submit(session.score, CHUNK, keep=True)
-            deadline = time.monotonic() + PATIENCE
-            while self.other.open_session("cut").info().state not in BUSY:
-                self.assertLess(time.monotonic(), deadline, "the call has not begun")
-                time.sleep(0.005)
+            seen = self.other.open_session("cut")
+            self.assertTrue(eventually(lambda: seen.info().state in BUSY), "the call has not begun")
             self.process.kill()
             np.testing.assert_array_equal(score.result(PATIENCE).log_probs, expected.log_probs)
         self.assertEqual(session.info().position, len(CHUNK))
 
     def test_a_session_that_another_server_made_is_ones_own(self):
-        handler = Losing(self.first, self.second)
-        server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[handler])
-        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-        server.start()
-        self.stack.callback(lambda: server.stop(None).wait(PATIENCE))
+        address = served(Losing(self.first, self.second), self.stack)
         self.assertEqual(self.client(address).session("made").info().position, 0)
 
 

@@ -2,6 +2,7 @@
 // what came.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -17,8 +18,8 @@
 
 #include "storage/record_key.h"
 #include "storage/redis_store.h"
-#include "tests/base/eventually.h"
 #include "tests/base/test_files.h"
+#include "tests/storage/open_redis.h"
 
 namespace runnel {
 namespace {
@@ -51,7 +52,6 @@ class LyingRedis {
     thread_ = std::thread([this] { serve(); });
   }
   ~LyingRedis() {
-    is_over_ = true;
     shutdown(listening_, SHUT_RDWR);
     thread_.join();
     close(listening_);
@@ -59,30 +59,32 @@ class LyingRedis {
 
   StoreUrl url() const { return {.kind = StoreKind::kRedis, .path = folder_.path("socket")}; }
   bool is_up() const { return is_up_; }
-  // Sends an answer byte by byte, each after so long.
+  // If it is not 0, an answer is sent byte by byte, with a pause before each byte.
   std::atomic<int> pause_ms{0};
 
  private:
+  // Accepts connections until the socket is shut down, and then ends them.
   void serve() {
-    std::vector<std::jthread> connections;
+    std::vector<int> peers;
+    std::vector<std::thread> threads;
     for (int peer = accept(listening_, nullptr, nullptr); peer >= 0;
          peer = accept(listening_, nullptr, nullptr)) {
-      connections.emplace_back([this, peer] {
+      peers.push_back(peer);
+      threads.emplace_back([this, peer] {
         talk(peer);
-        close(peer);
+        shutdown(peer, SHUT_RDWR);
       });
     }
+    for (const int peer : peers) shutdown(peer, SHUT_RDWR);
+    for (std::thread& thread : threads) thread.join();
+    for (const int peer : peers) close(peer);
   }
 
   void talk(int peer) {
-    RespReader commands([this, peer](std::span<char> to) -> Result<size_t> {
-      for (;;) {
-        const ssize_t count = recv(peer, to.data(), to.size(), MSG_DONTWAIT);
-        if (count > 0) return static_cast<size_t>(count);
-        const bool waits = count < 0 && errno == EAGAIN;
-        if (!waits || is_over_) return Status(Code::kUnavailable, "over");
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
+    RespReader commands([peer](std::span<char> to) -> Result<size_t> {
+      const ssize_t count = recv(peer, to.data(), to.size(), 0);
+      if (count > 0) return static_cast<size_t>(count);
+      return Status(Code::kUnavailable, "the connection has ended");
     });
     for (auto command = commands.next(); command.ok(); command = commands.next()) {
       std::vector<std::string> words;
@@ -96,9 +98,10 @@ class LyingRedis {
     if (pause_ms == 0) {
       return send(peer, bytes.data(), bytes.size(), MSG_NOSIGNAL) == std::ssize(bytes);
     }
-    for (size_t i = 0; i < bytes.size() && !is_over_; ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms.load()));
-      if (send(peer, &bytes[i], 1, MSG_NOSIGNAL) != 1) return false;
+    for (const char byte : bytes) {
+      pollfd end = {.fd = peer, .events = POLLRDHUP, .revents = 0};
+      if (poll(&end, 1, pause_ms) != 0) return false;  // the connection has ended
+      if (send(peer, &byte, 1, MSG_NOSIGNAL) != 1) return false;
     }
     return true;
   }
@@ -107,7 +110,6 @@ class LyingRedis {
   const Answer answer_;
   int listening_ = -1;
   bool is_up_ = false;
-  std::atomic<bool> is_over_{false};
   std::thread thread_;
 };
 
@@ -118,14 +120,10 @@ class LyingRedisTest : public ::testing::Test {
     open(kPatienceMs);
   }
 
-  // On a busy machine also the truth may come too late.
   void open(int64_t timeout_ms) {
-    const StoreTimes times = {.ttl_ms = 3600000, .lease_ms = 300, .timeout_ms = timeout_ms};
-    ASSERT_TRUE(eventually([&] {
-      auto opened = RedisStore::open({.url = redis_.url()}, times, real_clock());
-      if (opened.ok()) store_ = std::move(*opened);
-      return opened.ok();
-    }));
+    store_ = open_when_in_time(redis_.url(),
+                               {.ttl_ms = 3600000, .lease_ms = 300, .timeout_ms = timeout_ms});
+    ASSERT_NE(store_, nullptr);
   }
 
   void tell(const LyingRedis::Answer& lie) {

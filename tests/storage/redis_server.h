@@ -31,6 +31,8 @@ class RedisServer {
   RedisServer(const RedisServer&) = delete;
   RedisServer& operator=(const RedisServer&) = delete;
 
+  static constexpr const char* kMissing =
+      "there is no redis-server; scripts/setup test installs it";
   static bool is_installed() {
     return std::system("(command -v redis-server || command -v redis-check-rdb) >/dev/null") == 0;
   }

@@ -13,6 +13,7 @@
 #include "storage/open_store.h"
 #include "storage/record_key.h"
 #include "tests/base/certificates.h"
+#include "tests/storage/open_redis.h"
 #include "tests/storage/redis_server.h"
 
 namespace runnel {
@@ -35,7 +36,7 @@ std::string state_of(size_t bytes, char first) {
 class RedisStoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!RedisServer::is_installed()) GTEST_SKIP() << "there is no redis-server";
+    if (!RedisServer::is_installed()) GTEST_SKIP() << RedisServer::kMissing;
     start({});
   }
 
@@ -254,12 +255,8 @@ TEST_F(RedisStoreTest, NothingIsLostWhenRedisIsKilledAndStartsAgain) {
 TEST_F(RedisStoreTest, RedisThatHangsIsWaitedForWithinBounds) {
   ASSERT_TRUE(create(*open(), kKey, "state").ok());
   times_.timeout_ms = 100;
-  std::unique_ptr<RedisStore> store;
-  ASSERT_TRUE(eventually([&] {  // a busy machine may be slower
-    auto opened = RedisStore::open({.url = redis_->url()}, times_, real_clock());
-    if (opened.ok()) store = std::move(*opened);
-    return opened.ok();
-  }));
+  const auto store = open_when_in_time(redis_->url(), times_);
+  ASSERT_NE(store, nullptr);
   redis_->send_signal(SIGSTOP);
   const auto before = std::chrono::steady_clock::now();
   const Status status = begin(*store).status();

@@ -48,7 +48,7 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
 
   void SetUp() override {
     if (GetParam() != Kind::kRedis) return;
-    if (!RedisServer::is_installed()) GTEST_SKIP() << "there is no redis-server";
+    if (!RedisServer::is_installed()) GTEST_SKIP() << RedisServer::kMissing;
     if (redis_ == nullptr) redis_ = std::make_unique<RedisServer>();
     ASSERT_TRUE(redis_->ask({"FLUSHALL"}, RespKind::kText).ok());
   }

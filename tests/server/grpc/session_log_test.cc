@@ -27,6 +27,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr auto kMs = std::chrono::milliseconds(1);
+constexpr auto kMaxTime = 40 * kMs;
 
 ServedModel model_of(const Spec& spec) {
   ModelLimits limits = kTestLimits;
@@ -169,16 +170,22 @@ TEST_F(SessionLogs, AReplayEndsWhereTheCallWasEnded) {
 
 TEST_F(SessionLogs, AReplayHasTheValuesOfACallThatRanOutOfTime) {
   const auto slow = [&] {
-    return std::make_unique<TestServer>(
-        served_fake("fake", [] { std::this_thread::sleep_for(2 * kMs); }), options(), clock_);
+    // The fifth step ends when the call has had all of its time.
+    const auto before_step = [steps = 0]() mutable {
+      if (++steps != 5) return;
+      const TimePoint end = real_clock().now() + kMaxTime;
+      EXPECT_TRUE(eventually([&] { return real_clock().now() >= end; }));
+    };
+    return std::make_unique<TestServer>(served_fake("fake", before_step), options(), clock_);
   };
   const auto one = slow();
   const auto two = slow();
   ASSERT_TRUE(one->create("a").ok());
   auto request = call({1, 2}, 200);
-  request.mutable_max_time()->set_nanos(40000000);
+  request.mutable_max_time()->set_nanos(Duration(kMaxTime).count());
   const Generated made = one->generate(request);
   ASSERT_TRUE(made.status.ok()) << made.status.error_message();
+  EXPECT_EQ(made.finished.at(0).reason(), v1::Finished::TIME);
   expect_same(*one, *two);
 }
 

@@ -1,0 +1,24 @@
+// Opens stores in Redis whose timeouts a busy machine may exceed.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "base/clock.h"
+#include "storage/redis_store.h"
+#include "tests/base/eventually.h"
+
+namespace runnel {
+
+// Opens a store again and again until Redis answers in time. Null if it never does.
+inline std::unique_ptr<RedisStore> open_when_in_time(const StoreUrl& url, const StoreTimes& times) {
+  std::unique_ptr<RedisStore> store;
+  eventually([&] {
+    auto opened = RedisStore::open({.url = url}, times, real_clock());
+    if (opened.ok()) store = std::move(*opened);
+    return opened.ok();
+  });
+  return store;
+}
+
+}  // namespace runnel
