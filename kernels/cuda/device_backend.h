@@ -135,7 +135,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   bool takes(const FusedNetwork& network) const override {
     bool room = false;
     for_whole_kernels([&]<typename Kernel>(size_t i) {
-      room = room || (whole_fits<typename Kernel::Sizes>(network) && rooms_[i][0] > 0);
+      room = room || (whole_fits<typename Kernel::Sizes>(network) && has_room(rooms_[i]));
     });
     return room && options_.whole && !options_.library;
   }

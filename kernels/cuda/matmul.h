@@ -221,7 +221,9 @@ template <int kM, int kN, bool kSplit = false>
 struct MatmulBf16 {
   using Args = MatmulArgs;
   static constexpr int kThreads = kMatmulWarps * kWarp;
-  static constexpr int kResident = kM * kN >= 16 ? 3 : 6;
+  static constexpr int kResident = kM * kN >= 16 ? 3 : 4;
+  // Rounds whose weights and inputs are loaded at once: as many as registers allow.
+  static constexpr int kAhead = kM * kN >= 16 || kSplit ? 1 : kM * kN >= 4 ? 2 : 4;
   static constexpr int kRows = kM * kTileM;
   static constexpr int kCols = kN * kTileN;
 
@@ -236,28 +238,11 @@ struct MatmulBf16 {
     const int columns = (args.out + kCols - 1) / kCols;
     const int tile = static_cast<int>(block.index() % columns) * kN;
     const int row = static_cast<int>(block.index() / columns) * kRows;
-    const int chunks = (args.in + kChunkBf16 - 1) / kChunkBf16;
-    typename Block::template Each<Tiles<FragmentC, kM, kN>> c;
-    // Every warp passes the same number of rounds; a chunk behind the last is one of zeros.
-    for (int round = 0; round * kMatmulWarps < chunks; ++round) {
-      typename Block::template Each<Inputs> a;
-      typename Block::template Each<Tiles<FragmentB, 2, kN>> b;
-      block.each([&](int t) {
-        const int chunk = round * kMatmulWarps + t / kWarp;
-        if (chunk >= chunks) return;
-        load_weights(args, tile, chunk, chunks, 0, t % kWarp, b[t]);
-        load_inputs(block, args, row, chunk, t % kWarp, a[t]);
-      });
-      for (int half = 0; half < 2; ++half) {
-        for (int part = 0; part < kParts; ++part) add(block, c, a, b, half, part);
-      }
-      if constexpr (kSplit) {
-        block.each([&](int t) {
-          const int chunk = round * kMatmulWarps + t / kWarp;
-          if (chunk < chunks) load_weights(args, tile, chunk, chunks, 1, t % kWarp, b[t]);
-        });
-        for (int half = 0; half < 2; ++half) add(block, c, a, b, half, 0);
-      }
+    typename Block::template Each<Sums> c;
+    if (has_whole_chunks(args)) {
+      add_up<true>(block, args, tile, row, c);
+    } else {
+      add_up<false>(block, args, tile, row, c);
     }
     float* sums = block.template shared<float>();
     block.phase([&](int t) {
@@ -280,24 +265,81 @@ struct MatmulBf16 {
   struct Tiles {
     Fragment at[kRowTiles][kColTiles];
   };
+  using Sums = Tiles<FragmentC, kM, kN>;
+  using Weights = Tiles<FragmentB, 2, kN>;
   struct Inputs {
     Tiles<FragmentA, 2, kM> part[kParts];
   };
+  // A chunk of inputs as they come.
+  struct Given {
+    Two at[2][kM][4] = {};
+  };
+  template <int kCount>
+  struct Loads {
+    Weights b[kCount];
+    Given x[kCount];
+  };
+
+  // Whether neighbouring inputs come in one load, and no chunk is cut off.
+  RUNNEL_DEVICE static bool has_whole_chunks(const Args& args) {
+    return args.x_stride % 2 == 0 && args.in % kChunkBf16 == 0 &&
+           reinterpret_cast<uintptr_t>(args.x) % alignof(Two) == 0;
+  }
+
+  // Adds the products of all chunks, each warp its own ones.
+  template <bool kWhole, typename Block, typename EachC>
+  RUNNEL_DEVICE static void add_up(Block& block, const Args& args, int tile, int row, EachC& c) {
+    constexpr int kAtOnce = kWhole ? kAhead : 1;
+    const int chunks = (args.in + kChunkBf16 - 1) / kChunkBf16;
+    // Every warp passes the same number of rounds; a chunk behind the last is one of zeros.
+    const int rounds = (chunks + kMatmulWarps - 1) / kMatmulWarps;
+    for (int first = 0; first < rounds; first += kAtOnce) {
+      typename Block::template Each<Loads<kAtOnce>> loads;
+      block.each([&](int t) {
+        RUNNEL_UNROLL
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int chunk = (first + i) * kMatmulWarps + t / kWarp;
+          if (chunk >= chunks) return;
+          load_weights(args, tile, chunk, chunks, 0, t % kWarp, loads[t].b[i]);
+          load_inputs<kWhole>(args, row, chunk, t % kWarp, loads[t].x[i]);
+        }
+      });
+      RUNNEL_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i >= rounds) break;
+        typename Block::template Each<Inputs> a;
+        block.each([&](int t) { round_inputs(block, loads[t].x[i], a[t]); });
+        const auto b = [&](int t) -> const Weights& { return loads[t].b[i]; };
+        for (int half = 0; half < 2; ++half) {
+          for (int part = 0; part < kParts; ++part) add(block, c, a, b, half, part);
+        }
+        if constexpr (kSplit) {
+          block.each([&](int t) {
+            const int chunk = (first + i) * kMatmulWarps + t / kWarp;
+            if (chunk >= chunks) return;
+            load_weights(args, tile, chunk, chunks, 1, t % kWarp, loads[t].b[i]);
+          });
+          for (int half = 0; half < 2; ++half) add(block, c, a, b, half, 0);
+        }
+      }
+    }
+  }
 
   template <typename Block, typename EachC, typename EachA, typename EachB>
-  RUNNEL_DEVICE static void add(Block& block, EachC& c, EachA& a, EachB& b, int half, int part) {
+  RUNNEL_DEVICE static void add(Block& block, EachC& c, EachA& a, const EachB& b, int half,
+                                int part) {
     for (int m = 0; m < kM; ++m) {
       for (int n = 0; n < kN; ++n) {
         block.mma([&](int t) -> FragmentC& { return c[t].at[m][n]; },
                   [&](int t) -> const FragmentA& { return a[t].part[part].at[half][m]; },
-                  [&](int t) -> const FragmentB& { return b[t].at[half][n]; });
+                  [&](int t) -> const FragmentB& { return b(t).at[half][n]; });
       }
     }
   }
 
   // Loads a chunk of each tile; of a split weight, that of one part.
   RUNNEL_DEVICE static void load_weights(const Args& args, int tile, int chunk, int chunks,
-                                         int part, int lane, Tiles<FragmentB, 2, kN>& b) {
+                                         int part, int lane, Weights& b) {
     const int tiles = (args.out + kTileN - 1) / kTileN;
     const int at = kSplit ? split_chunk(chunks, chunk, part) : chunk;
     for (int n = 0; n < kN; ++n) {
@@ -309,31 +351,30 @@ struct MatmulBf16 {
     }
   }
 
-  template <typename Block>
-  RUNNEL_DEVICE static void load_inputs(Block& block, const Args& args, int row, int chunk,
-                                        int lane, Inputs& a) {
-    // Neighbours come in one load where the matrix allows it.
-    const bool even = args.x_stride % 2 == 0 && args.in % 2 == 0 &&
-                      reinterpret_cast<uintptr_t>(args.x) % alignof(Two) == 0;
-    // All loads start before the first number is rounded, so that the warp waits once.
-    Two given[2][kM][4] = {};
+  template <bool kWhole>
+  RUNNEL_DEVICE static void load_inputs(const Args& args, int row, int chunk, int lane, Given& to) {
     for (int half = 0; half < 2; ++half) {
       for (int m = 0; m < kM; ++m) {
         for (int i = 0; i < 4; ++i) {
           const Element at = element_a(lane, i);
           const int r = row + m * kTileM + at.row;
           const int k = chunk * kChunkBf16 + half * kTileK + at.col;
-          if (r >= args.rows || k >= args.in) continue;  // stays zero
+          if (r >= args.rows || (!kWhole && k >= args.in)) continue;  // stays zero
           const float* x = args.x + r * args.x_stride + k;
-          given[half][m][i] =
-              even ? *reinterpret_cast<const Two*>(x) : Two{{x[0], k + 1 < args.in ? x[1] : 0.0F}};
+          Two& two = to.at[half][m][i];
+          two = kWhole ? *reinterpret_cast<const Two*>(x)
+                       : Two{{x[0], k + 1 < args.in ? x[1] : 0.0F}};
         }
       }
     }
+  }
+  // All loads start before the first number is rounded, so that the warp waits once.
+  template <typename Block>
+  RUNNEL_DEVICE static void round_inputs(Block& block, const Given& given, Inputs& a) {
     for (int half = 0; half < 2; ++half) {
       for (int m = 0; m < kM; ++m) {
         for (int i = 0; i < 4; ++i) {
-          const SplitPair pair = split(block, given[half][m][i]);
+          const SplitPair pair = split(block, given.at[half][m][i]);
           a.part[0].at[half][m].pair[i] = pair.rounded;
           if constexpr (kSplit) a.part[1].at[half][m].pair[i] = pair.rest;
         }

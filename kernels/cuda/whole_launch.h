@@ -15,6 +15,9 @@ namespace runnel::cuda {
 
 // Of 1, 2, 4, 8 and 16 blocks: how many clusters are at work at once; 0: the device has none such.
 using ClusterRooms = std::array<int64_t, 5>;
+inline bool has_room(const ClusterRooms& rooms) {
+  return std::any_of(rooms.begin(), rooms.end(), [](int64_t room) { return room > 0; });
+}
 
 struct WholeShape {
   int64_t clusters;
