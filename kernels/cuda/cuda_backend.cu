@@ -349,7 +349,7 @@ class CudaBlock {
 #ifdef RUNNEL_WATCHDOG
   // Ends the program when a barrier has been awaited for about two seconds, and says which.
   __device__ static void await_at(uint32_t barrier, int phase) {
-    constexpr int64_t kCycles = 4'000'000'000;
+    constexpr int64_t kCycles = int64_t{1} << 32;
     const int64_t begin = clock64();
     for (;;) {
       uint32_t done;
