@@ -354,11 +354,9 @@ class CudaBlock {
     for (;;) {
       uint32_t done;
       asm volatile(
-          "{\n"
-          ".reg .pred done;\n"
-          "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, done;\n"
-          "}"
+          ".reg .pred met%=;\n"
+          "mbarrier.try_wait.parity.shared::cta.b64 met%=, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, met%=;"
           : "=r"(done)
           : "r"(barrier), "r"(phase & 1)
           : "memory");
