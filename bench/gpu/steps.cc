@@ -178,6 +178,7 @@ bool sweep(const Settings& settings, const Bundle& bundle, const ModelLimits& li
   bool all_equal = true;
   for (const int blocks : {16, 8, 4, 2, 1}) {
     for (int together = 1; blocks * together <= kMostBlocks; together *= 2) {
+      if (blocks * together == 1) continue;  // no cluster
       Settings one = settings;
       one.options.cluster = blocks;
       one.options.together = together;

@@ -44,6 +44,7 @@ struct NormKernel {
   using Args = NormArgs;
   static constexpr int kThreads = 128;
   static constexpr int kResident = 8;
+  static constexpr int kAtOnce = 8;  // elements of a thread
 
   static constexpr Launch launch(int64_t rows, const Args& args) {
     return {.blocks = rows * args.groups, .shared_bytes = int64_t{args.width} * 4};
@@ -66,10 +67,24 @@ struct NormKernel {
     typename Block::template Each<float> part;
     block.each([&](int t) {
       float sum = 0.0F;
-      for (int i = t; i < args.width; i += kThreads) {
-        held[i] = residual == nullptr ? x[i] : x[i] + residual[i];
-        if (args.gate_before) held[i] *= activate(args.activation, gate[i]);
-        sum += held[i];
+      const auto hold = [&](int i, float y) {
+        held[i] = y;
+        sum += y;
+      };
+      if (args.gate_before) {
+        RUNNEL_ROLL
+        for (int i = t; i < args.width; i += kThreads) {
+          const float y = residual == nullptr ? x[i] : x[i] + residual[i];
+          hold(i, y * activate(args.activation, gate[i]));
+        }
+      } else {
+        for (int begin = t; begin < args.width; begin += kAtOnce * kThreads) {
+          const Loaded given(x, begin, args.width);
+          const Loaded rest(residual, begin, args.width);
+          for_each_of(begin, args.width, [&](int i, int place) {
+            hold(place, residual == nullptr ? given.at[i] : given.at[i] + rest.at[i]);
+          });
+        }
       }
       part[t] = sum;
     });
@@ -84,16 +99,44 @@ struct NormKernel {
     });
     const float inverse = 1.0F / std::sqrt(block.sum(part) / width + args.eps);
     block.each([&](int t) {
-      for (int i = t; i < args.width; i += kThreads) {
-        float y = normalized(held[i], mean, inverse, scale[i], shift == nullptr ? 0.0F : shift[i]);
-        if (plus != nullptr) y += plus[i];
-        if (gate != nullptr && !args.gate_before) y *= activate(args.activation, gate[i]);
-        out[i] = y;
+      for (int begin = t; begin < args.width; begin += kAtOnce * kThreads) {
+        const Loaded scales(scale, begin, args.width);
+        const Loaded shifts(shift, begin, args.width);
+        const Loaded more(plus, begin, args.width);
+        for_each_of(begin, args.width, [&](int i, int place) {
+          const float y = normalized(held[place], mean, inverse, scales.at[i], shifts.at[i]);
+          out[place] = plus == nullptr ? y : y + more.at[i];
+        });
       }
+      if (gate == nullptr || args.gate_before) return;
+      RUNNEL_ROLL
+      for (int i = t; i < args.width; i += kThreads) out[i] *= activate(args.activation, gate[i]);
     });
   }
 
  private:
+  // A thread's elements from `first` on, kThreads apart; zeros where the row is over or `from` is
+  // null. All loads start before anything is stored, so that the thread waits for them once.
+  struct Loaded {
+    float at[kAtOnce];
+
+    RUNNEL_DEVICE Loaded(const float* from, int first, int width) {
+      RUNNEL_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int place = first + i * kThreads;
+        at[i] = from != nullptr && place < width ? from[place] : 0.0F;
+      }
+    }
+  };
+  // Calls use(i, place) for each of them that is there.
+  template <typename Use>
+  RUNNEL_DEVICE static void for_each_of(int first, int width, const Use& use) {
+    RUNNEL_UNROLL
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i * kThreads < width) use(i, first + i * kThreads);
+    }
+  }
+
   RUNNEL_DEVICE static const float* at(const float* matrix, int64_t stride, int64_t row,
                                        int column) {
     return matrix == nullptr ? nullptr : matrix + row * stride + column;

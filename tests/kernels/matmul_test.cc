@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <numeric>
@@ -252,13 +253,17 @@ TEST_P(Matmul, ReluPassesNoNumberOn) {
 }
 
 TEST_P(Matmul, GeluIsAccurateEverywhere) {
-  // A 1 x 1 layer of weight 1: y = gelu(x).
-  const float one = 1.0F;
-  const Weight weight = backend().pack({&one, 1, 1}, {}, Precision::kFp32);
+  // The first of four outputs is gelu of the first input: cuBLASLt refuses a layer of one.
+  constexpr int kWidth = 4;
+  const std::array<float, kWidth * kWidth> first = {1.0F};
+  const Weight weight = backend().pack({first.data(), kWidth, kWidth}, {}, Precision::kFp32);
   constexpr int kCount = 40001;
-  Guarded x(kCount, 1);
-  Guarded y(kCount, 1);
-  for (int i = 0; i < kCount; ++i) x.at(i, 0) = static_cast<float>(i - 20000) * 0.001F;
+  Guarded x(kCount, kWidth);
+  Guarded y(kCount, kWidth);
+  for (int i = 0; i < kCount; ++i) {
+    for (int k = 0; k < kWidth; ++k) x.at(i, k) = 0.0F;
+    x.at(i, 0) = static_cast<float>(i - 20000) * 0.001F;
+  }
   backend().matmul(x.view(), weight, Activation::kGelu, y.view());
   for (int i = 0; i < kCount; ++i) {
     const double at = x.at(i, 0);
