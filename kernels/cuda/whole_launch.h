@@ -42,11 +42,13 @@ struct WholeSizes {
   }
 };
 
-// How long a layer takes clusters of this shape, `at_once` of them at work, in cycles: figures of
-// an H100's kind, taken and not measured, to compare shapes by. Products wait for weights from the
-// cache, which gives a block and all blocks together so many bytes a cycle, and tiles of a cluster
-// the same ones at once; so does the recurrence for states from memory. LayerNorm, and the
-// meetings, are no faster for more blocks; tiles that get weights together wait for each other.
+// How long a layer takes clusters of this shape, `at_once` of them at work, in cycles. The figures
+// only compare shapes: an H200 takes about twice as long, but the shape that they choose was the
+// fastest of all there with 1, 64 and 1,024 rows (docs/benchmarks/gpu.md). Products wait for
+// weights from the cache, which gives a block and all blocks together so many bytes a cycle, and
+// tiles of a cluster the same ones at once; so does the recurrence for states from memory.
+// LayerNorm, and the meetings, are no faster for more blocks; tiles that get weights together wait
+// for each other.
 constexpr int64_t layer_cycles(const WholeShape& shape, int64_t at_once, const WholeSizes& sizes) {
   constexpr int64_t kMeeting = 700, kAlone = 50;  // of a tile, of a block
   constexpr int64_t kWait = 400;                  // for another tile
