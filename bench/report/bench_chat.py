@@ -230,7 +230,8 @@ def page(figures):
         f"answer have about {len(QUESTION) + 4} and {ANSWER} tokens. llama-server is that of {figures['llama']}.",
         *(f"Without {name}: {why}." for name, why in figures["missing"].items() if name != "rwkv"),
         "",
-        '"Read" are the tokens that the model read at that turn; the rest it had kept from earlier ones.',
+        '"Read" are the tokens that the model read at that turn; the rest it had kept from earlier ones. llama-server '
+        "keeps states of recurrent models between turns as well: it reads the new tokens alone.",
     ]
     for model, found in figures["models"].items():
         for keeps, ways in zip(KINDS.values(), found["chats"], strict=True):
