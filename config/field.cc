@@ -176,6 +176,11 @@ void add_storage_fields(std::vector<Field>& fields) {
       "storage.log_bytes", "--storage-log-bytes",
       [](ServerConfig& config, size_t) { return &config.storage_log_bytes; }, 1 << 20,
       "bytes of a session's log of calls, which saves writing a state after each; 0: no log"));
+  fields.push_back(integer_field(
+      "storage.answer_bytes", "--storage-answer-bytes",
+      [](ServerConfig& config, size_t) { return &config.storage_answer_bytes; }, 1 << 20,
+      "bytes that the store keeps of a session's last call, so that every server answers a retry; "
+      "0: none"));
 }
 
 Field precision_field() {

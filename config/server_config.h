@@ -46,18 +46,19 @@ struct ServerConfig {
   int64_t storage_lease_ms = 5000;     // of a call, after which another server may go ahead
   int64_t storage_timeout_ms = 1000;   // that a call waits for the store
   int64_t storage_log_bytes = 65536;   // of the log of a session; 0: a state after each call
-  std::string rewind;                  // "W,N", as parse_rewind() reads it; empty: none
-  std::string backend;                 // "auto", "cpu", "cuda"
-  std::string isa;                     // "auto", "portable", "avx2", "avx512", "avx512bf16", "amx"
-  int64_t threads = 0;                 // of the CPU backend; 0: one per core
-  std::string precision;               // "auto", "fp32", "bf16", "int8", "blocks"
-  int64_t context = 0;                 // positions of models with attention; 0: the usual ones
-  std::string cache;                   // of such models: "auto", "fp32", "bf16"
-  std::string kernels;                 // of the CUDA backend: "own", "cublas"
-  std::string gpu_state;               // likewise: "plain", "replay"
-  std::string prompts;                 // likewise: "steps", "chunks"
-  std::string network;                 // likewise: "whole", "operations"
-  std::string log_level;               // "debug", "info", "warn", "error"
+  int64_t storage_answer_bytes = 65536;  // of a session's last call, for a retry; 0: none
+  std::string rewind;                    // "W,N", as parse_rewind() reads it; empty: none
+  std::string backend;                   // "auto", "cpu", "cuda"
+  std::string isa;        // "auto", "portable", "avx2", "avx512", "avx512bf16", "amx"
+  int64_t threads = 0;    // of the CPU backend; 0: one per core
+  std::string precision;  // "auto", "fp32", "bf16", "int8", "blocks"
+  int64_t context = 0;    // positions of models with attention; 0: the usual ones
+  std::string cache;      // of such models: "auto", "fp32", "bf16"
+  std::string kernels;    // of the CUDA backend: "own", "cublas"
+  std::string gpu_state;  // likewise: "plain", "replay"
+  std::string prompts;    // likewise: "steps", "chunks"
+  std::string network;    // likewise: "whole", "operations"
+  std::string log_level;  // "debug", "info", "warn", "error"
   bool log_json = false;
   bool log_access = true;
   std::vector<int64_t> limits;  // in the order of all_limits()

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/fields.h"
 #include "base/text.h"
+#include "base/within_memory.h"
 #include "engine/refusals.h"
 #include "engine/validate.h"
 #include "models/begin.h"
@@ -25,6 +26,11 @@ SessionKey key_of(const GenerateRequest& request) {
 // ABORTED if a sequence is not where its caller expects it.
 Status check_position(int64_t position, const std::optional<int64_t>& expected) {
   return expected.value_or(position) == position ? Status() : not_at(position, *expected);
+}
+
+// A call of which there are more values than a record may hold.
+Status too_long_to_resend() {
+  return {Code::kAborted, "the call was too long to be sent again: go on with a new request_id"};
 }
 
 }  // namespace
@@ -67,6 +73,7 @@ void Admission::begin(std::unique_ptr<Generation> generation) {
   generation->admitted = time_.now();
   Status status = find_retried(*generation) ? try_resume(*generation) : try_admit(*generation);
   if (status.ok()) {
+    if (const auto& stored = generation->request.stored) stored->record = generation->record;
     steps_.start(std::move(generation));
     return;
   }
@@ -80,6 +87,8 @@ void Admission::begin(std::unique_ptr<Generation> generation) {
 // Resolves the session that a generation starts from and opens those of its samples. Not OK: says
 // why it is refused, and nothing has changed.
 Status Admission::try_admit(Generation& generation) {
+  const std::shared_ptr<StoredCall>& stored = generation.request.stored;
+  if (stored != nullptr && !stored->refusal.ok()) return stored->refusal;
   const Origin origin = {generation.request.session, generation.request.state};
   Result<Session*> source = resolve(origin, generation.request.caller);
   if (!source.ok()) return source.status();
@@ -281,20 +290,24 @@ Duration Admission::note_queued(TimePoint came) {
 
 // --- Retries ---
 
-// True, with the record, when the request has the id of the last call on its session.
+// True, with the record, when the request has the id of the last call on its session, as the
+// session has it or else as its store has it.
 bool Admission::find_retried(Generation& generation) {
   const GenerateRequest& request = generation.request;
   if (request.request_id.empty()) return false;
   const Session* session = sessions_.find(key_of(request));
-  if (session == nullptr || session->last_call == nullptr) return false;
-  if (session->last_call->request_id != request.request_id) return false;
-  generation.record = session->last_call;
-  return true;
+  if (session == nullptr) return false;
+  if (session->last_call != nullptr && session->last_call->request_id == request.request_id) {
+    generation.record = session->last_call;
+  } else if (request.stored != nullptr) {
+    generation.record = request.stored->before;
+  }
+  return generation.record != nullptr;
 }
 
 // Checks that a retry is the same call, and takes it over from an earlier try that still runs.
 Status Admission::try_resume(Generation& generation) {
-  CallRecord& record = *generation.record;
+  const CallRecord& record = *generation.record;
   take_turn(generation.request, record.place);
   complete_prompt(generation.request, record.position);
   const GenerateRequest& request = generation.request;
@@ -302,14 +315,44 @@ Status Admission::try_resume(Generation& generation) {
   if (record.whole) steps_.end_try(generation.record, made_again());
   // Ending the first try collects its launches: that may fill the record or show a failed device.
   if (Status s = steps_.failure(); !s.ok()) return s;
-  if (!record.whole) {
-    return {Code::kAborted, "the call was too long to be sent again: go on with a new request_id"};
-  }
+  if (!record.whole) return too_long_to_resend();
   Session& session = *sessions_.find(key_of(request));
   if (!record.finished && !session.resting()) {
     return {Code::kAborted, "session '" + session.key.id + "' is busy; try again"};
   }
+  if (session.last_call != generation.record) {
+    if (Status s = take_stored(generation, session); !s.ok()) return s;
+  }
+  if (!record.finished && request.stored != nullptr) {
+    // The call adds to its record, and a store may still read the one that there is.
+    Status copied = within_memory([&] {
+      generation.record = std::make_shared<CallRecord>(record);
+      return Status();
+    });
+    if (!copied.ok()) return copied;
+    session.last_call = generation.record;
+  }
   resume(generation, session);
+  return {};
+}
+
+// Gives the session the record that its store has. It is checked, because it may say anything.
+Status Admission::take_stored(const Generation& generation, Session& session) const {
+  const GenerateRequest& request = generation.request;
+  CallRecord& record = *generation.record;
+  record.request_id = request.request_id;
+  record.limit(options_.record_bytes, request.top_log_probs);
+  if (std::ssize(record.values) > record.most) return too_long_to_resend();
+  const auto given = static_cast<int64_t>(request.prompt.size());
+  const int64_t most = request.max_values.value_or(options_.max_values);
+  if (!record.leads_to(session.position, given, most, request.top_log_probs)) {
+    return {Code::kDataLoss, "the stored values of this call do not lead to position " +
+                                 std::to_string(session.position) + " of session " +
+                                 quote(session.key.id) + ": continue from there, with another " +
+                                 runnel::place_of(fields::kRequestId)};
+  }
+  session.last_call = generation.record;
+  request.stored->before.reset();  // as with any record, nobody but the session keeps it
   return {};
 }
 

@@ -64,6 +64,7 @@ class Admission {
 
   bool find_retried(Generation& generation);
   Status try_resume(Generation& generation);
+  Status take_stored(const Generation& generation, Session& session) const;
   void resume(Generation& generation, Session& session);
 
   void begin(const std::shared_ptr<ScoreCall>& call, bool has_waited);

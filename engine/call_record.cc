@@ -24,6 +24,23 @@ void CallRecord::shrink() {
   top.shrink_to_fit();
 }
 
+bool CallRecord::leads_to(int64_t end, int64_t given, int64_t most_values,
+                          int top_log_probs) const {
+  const int64_t sampled = std::ssize(values);
+  if (sampled > most_values || (finished && finished->position != end)) return false;
+  int64_t at = position + given;
+  int64_t found = 0;  // top log-probabilities
+  for (const StreamValue& value : values) {
+    if (value.position != at++ || value.top_count < 0 || value.top_count > top_log_probs) {
+      return false;
+    }
+    found += value.top_count;
+  }
+  if (found != std::ssize(top)) return false;
+  // A call that was cancelled, or ran out of time, may not have read all of its prompt.
+  return sampled > 0 ? at == end : position <= end && end <= at;
+}
+
 void CallRecord::add(const Emitted& emitted) {
   if (std::ssize(values) == most) {
     whole = false;

@@ -1,7 +1,10 @@
 // The outcome so far of a call with a request_id, kept with its session so that a retry gets the
-// same stream: first the values that the earlier try has sampled, then the rest.
+// same stream: first the values that the earlier try has sampled, then the rest. A store keeps it,
+// too, so that other servers can answer the retry.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,8 +34,23 @@ struct CallRecord {
   // Adds a sampled value. One more than the record may hold makes it incomplete: the call cannot be
   // retried by its id, and its client continues by expected_position.
   void add(const Emitted& emitted);
-  // The call has ended: returns the room that it has not used.
+  // The call has ended: returns the room that it has not used. Nothing changes the record after
+  // this, unless the engine makes a copy of its own (Admission).
   void shrink();
+  // Whether it can be of a call that was given `given` values, may sample `most_values`, each with
+  // `top_log_probs`, and left its session at position `end`. One that a store has given may say
+  // anything.
+  bool leads_to(int64_t end, int64_t given, int64_t most_values, int top_log_probs) const;
+};
+
+// A call on a session of a store, as the store and the engine tell each other of it.
+struct StoredCall {
+  // Not OK: the call was saved before, and is refused like this if nobody has its record.
+  Status refusal = {};
+  // Then the record as the store has it, if it has one.
+  std::shared_ptr<CallRecord> before = {};
+  // Once the engine has admitted the call: its record, if the call has a request_id.
+  std::weak_ptr<const CallRecord> record = {};
 };
 
 }  // namespace runnel

@@ -19,6 +19,7 @@
 namespace runnel {
 
 class Tokenizer;
+struct StoredCall;
 
 // A session's name. `owner` is empty if the server has no keys.
 struct SessionKey {
@@ -79,6 +80,9 @@ struct GenerateRequest {
   // Names the call for a retry: the same request with the same id gets the same stream.
   std::string request_id;
   Delivery delivery;
+  // A call on a session of a store tells the store of its record (engine/call_record.h). Null: the
+  // session is in no store.
+  std::shared_ptr<StoredCall> stored = nullptr;
   TimePoint came{};        // when the request came to the engine, which sets this
   int64_t held_bytes = 0;  // bytes of other memory that the call holds, as its reader counts them
 

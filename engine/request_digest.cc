@@ -79,11 +79,12 @@ RequestDigest digest_of(const GenerateRequest& request) {
   const auto& [caller, model, session, state, prompt, turn, begin, shared, samples, max_values,
                max_time, max_queue_time, seed, sampling, penalties, stop, stop_text, end_of_turn,
                ignore_eos, tokenizer, top_log_probs, keep, expected_position, request_id, delivery,
-               came, held_bytes] = request;
+               stored, came, held_bytes] = request;
   static_cast<void>(model);  // by whichever name
   static_cast<void>(tokenizer);
   static_cast<void>(max_queue_time);  // changes nothing that the call brings
   static_cast<void>(came);            // says nothing of what is asked
+  static_cast<void>(stored);          // likewise
   static_cast<void>(held_bytes);      // follows from the rest
   static_cast<void>(shared);          // changes no value
   Digester digester;

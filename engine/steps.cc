@@ -470,8 +470,11 @@ void Steps::finish_sample(Generation& generation, int index, FinishReason reason
   // Frees the slot before the client hears of the end: it may call again at once.
   sessions_.give_back(*std::exchange(sample.session, nullptr), time_.now(), generation.answered(),
                       generation.worth_of(PrefixWorth::kAnswer));
+  if (generation.record) {
+    generation.record->finished = finished;
+    generation.record->shrink();
+  }
   generation.stream->finish(finished);
-  if (generation.record) generation.record->finished = finished;
   if (generation.live_samples() > 0) return;
   generation.apply(GenerationEvent::kEnd);
   generation.stream->end({});
@@ -484,6 +487,7 @@ void Steps::end(Generation& generation, const Status& status) {
   for (Sample& sample : generation.samples) {
     if (sample.session != nullptr) give_back(sample.session);
   }
+  if (generation.record) generation.record->shrink();
   generation.apply(GenerationEvent::kEnd);
   generation.stream->end(status);
 }
@@ -511,9 +515,6 @@ void Steps::finish_turn() {
 }
 
 void Steps::forget_ended() {
-  for (const auto& generation : generations_) {
-    if (generation->ended() && generation->record) generation->record->shrink();
-  }
   std::erase_if(generations_, [](const auto& generation) { return generation->ended(); });
   std::erase_if(scores_, [](const auto& call) { return call->over(); });
   std::erase_if(refeeds_, [](const auto& refeed) { return refeed->over(); });

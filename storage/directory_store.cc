@@ -180,7 +180,7 @@ Result<bool> DirectoryStore::settle(const std::string& key, int64_t saved,
 
 // The state is written to a temporary file before the lock is taken, because that can take long and
 // others need the lock. It gets its name with the lock held, when the epoch is known.
-Result<int64_t> DirectoryStore::create(const std::string& key, const std::string& owner,
+Result<int64_t> DirectoryStore::create(const std::string& key, const NewSession& session,
                                        const Snapshot* snapshot) {
   WrittenState written;
   if (snapshot != nullptr) {
@@ -191,12 +191,12 @@ Result<int64_t> DirectoryStore::create(const std::string& key, const std::string
     if (!state.ok()) return state.status();
     written = std::move(*state);
   }
-  auto epoch = create_record(key, owner, snapshot, written);
+  auto epoch = create_record(key, session, snapshot, written);
   if (!written.file.empty()) folder_.remove(written.file);  // if it has no other name by now
   return epoch;
 }
 
-Result<int64_t> DirectoryStore::create_record(const std::string& key, const std::string& owner,
+Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewSession& session,
                                               const Snapshot* snapshot,
                                               const WrittenState& written) {
   const auto locked = lock(key);
@@ -204,7 +204,7 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const std:
   const auto found = read(key);
   if (!found.ok()) return found.status();
   if (*found) return 0;
-  Record record = new_record(owner, clock_.unix_ms());
+  Record record = new_record(session, clock_.unix_ms());
   if (snapshot != nullptr) {
     if (Status s = name_state(written, key, record.epoch, sync_ == SyncMode::kEach); !s.ok()) {
       return s;

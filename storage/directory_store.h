@@ -42,7 +42,7 @@ class DirectoryStore final : public Store {
   Result<bool> end(const std::string& key, const Holder& holder, const Snapshot* snapshot) override;
   Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) override;
   Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) override;
-  Result<int64_t> create(const std::string& key, const std::string& owner,
+  Result<int64_t> create(const std::string& key, const NewSession& session,
                          const Snapshot* snapshot) override;
   Result<bool> remove(const std::string& key) override;
   Status sweep() override;
@@ -68,7 +68,7 @@ class DirectoryStore final : public Store {
   Result<WrittenState> write_state(const std::string& key, const Snapshot& snapshot, bool durable);
   Status name_state(const WrittenState& written, const std::string& key, int64_t epoch,
                     bool durable);
-  Result<int64_t> create_record(const std::string& key, const std::string& owner,
+  Result<int64_t> create_record(const std::string& key, const NewSession& session,
                                 const Snapshot* snapshot, const WrittenState& written);
   void remove_unused(const std::string& key, int64_t epoch) const;
   bool is_dead(const std::string& owner) const;

@@ -91,13 +91,13 @@ Result<bool> MemoryStore::settle(const std::string& key, int64_t saved, const Sn
   return true;
 }
 
-Result<int64_t> MemoryStore::create(const std::string& key, const std::string& owner,
+Result<int64_t> MemoryStore::create(const std::string& key, const NewSession& session,
                                     const Snapshot* snapshot) {
   std::string state = snapshot == nullptr ? "" : whole(*snapshot);
   std::lock_guard lock(shelf_->mutex);
   if (find(key) != nullptr) return 0;
   MemoryShelf::Entry& entry = shelf_->entries[key];
-  entry.record = new_record(owner, clock_.unix_ms());
+  entry.record = new_record(session, clock_.unix_ms());
   if (snapshot != nullptr) put(entry, snapshot->position, std::move(state));
   return entry.record.epoch;
 }

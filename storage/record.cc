@@ -12,22 +12,39 @@ namespace runnel {
 namespace {
 
 constexpr int64_t kVersion = 1;
-constexpr size_t kMostTextBytes = 512;
+constexpr int64_t kMostTextBytes = 512;
 constexpr JsonLimits kJsonLimits = {
-    .bytes = kMostRecordBytes, .values = 20 + kMostLogEntries, .depth = 3};
+    .bytes = kMostRecordBytes, .values = 22 + kMostLogEntries, .depth = 3};
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kEpochsPerMs = 4096;
 constexpr int64_t kMostEpoch = int64_t{1} << 60;  // leaves room to count up
 
-std::string text_of(const Fields& fields, Faults& faults, const char* key) {
-  const std::string expected = "a text of at most " + std::to_string(kMostTextBytes) + " bytes";
+std::string text_of(const Fields& fields, Faults& faults, const char* key,
+                    int64_t most = kMostTextBytes) {
+  const std::string expected = "a text of at most " + std::to_string(most) + " bytes";
   const Json* const member = fields.require(key, expected);
   if (member == nullptr) return "";
-  if (member->is_string() && member->get_ref<const std::string&>().size() <= kMostTextBytes) {
+  if (member->is_string() && std::ssize(member->get_ref<const std::string&>()) <= most) {
     return member->get<std::string>();
   }
   faults.add(fields.path(key), expected, describe(*member));
   return "";
+}
+
+// A record without an answer does not have these members.
+Answer answer_of(const Fields& fields, Faults& faults) {
+  Answer answer = {.has_ended = !fields.boolean("stopped", false)};
+  if (fields.find("answer") != nullptr) {
+    answer.text = text_of(fields, faults, "answer", kMostAnswerBytes);
+  }
+  return answer;
+}
+
+// The call that is named after it was saved: one that has an id of its client's.
+void put_last(Record& record, const std::string& request, const Answer& answer) {
+  const bool is_named = request.starts_with(kNamedCall);
+  record.last = is_named ? request : "";
+  record.answer = is_named ? answer : Answer();
 }
 
 std::vector<std::string> log_of(const Fields& fields, Faults& faults) {
@@ -74,19 +91,21 @@ std::string record_text(const Record& record, std::string_view key) {
   };
   std::string log;
   for (const std::string& entry : record.log) log += (log.empty() ? "" : ",") + json_string(entry);
+  const Answer& answer = record.answer;
   return "{\"version\":" + std::to_string(kVersion) + text("key", key) +
          number("epoch", record.epoch) + text("owner", record.owner) +
          number("until", record.until) + text("begun", record.begun) + text("last", record.last) +
          number("seed", record.seed) + number("position", record.position) +
          number("state", record.state) + text("tail", record.tail) + number("used", record.used) +
-         number("state_at", record.state_at) + number("saved", record.saved) + ",\"log\":[" + log +
-         "]}\n";
+         number("state_at", record.state_at) + number("saved", record.saved) +
+         (answer.has_ended ? "" : ",\"stopped\":true") +
+         (answer.text.empty() ? "" : text("answer", answer.text)) + ",\"log\":[" + log + "]}\n";
 }
 
 Result<Record> parse_record(std::string_view text, std::string_view key) {
   StoredJson json(text, "the record", kJsonLimits,
                   {"version", "key", "epoch", "owner", "until", "begun", "last", "seed", "position",
-                   "state", "tail", "used", "state_at", "saved", "log"});
+                   "state", "tail", "used", "state_at", "saved", "stopped", "answer", "log"});
   const Fields& fields = json.fields();
   Faults& faults = json.faults();
   fields.integer("version", kVersion, kVersion);
@@ -104,6 +123,7 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
   record.used = fields.integer("used", 0, kMost);
   record.state_at = fields.integer("state_at", 0, kMost);
   record.saved = fields.integer("saved", 1, kMostEpoch);
+  record.answer = answer_of(fields, faults);
   record.log = log_of(fields, faults);
   if (Status s = json.status(); !s.ok()) return s;
   if (found != key) return damaged("the record is of another session");
@@ -115,6 +135,9 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
       record.log.empty() ? record.state_at == record.position : record.state_at <= record.position;
   if (!is_reached || record.saved > record.epoch) {
     return damaged("the record has a log that does not lead to its position");
+  }
+  if (record.last.empty() && record.answer != Answer()) {
+    return damaged("the record has an answer to no call");
   }
   return record;
 }
@@ -155,7 +178,7 @@ bool renew_record(Record& record, const Holder& holder, int64_t now, int64_t lea
 bool end_record(Record& record, const Holder& holder, int64_t now, bool saved) {
   if (!holds(record, holder)) return false;
   if (saved) {
-    record.last = record.begun.starts_with(kNamedCall) ? record.begun : "";
+    put_last(record, record.begun, holder.answer);
     record.saved = record.epoch;
   }
   record.begun = saved ? "" : holder.cut_off;
@@ -184,12 +207,13 @@ void put_state(Record& record, int64_t epoch, int64_t position, std::string tail
   record.log.clear();
 }
 
-Record new_record(const std::string& owner, int64_t now) {
+Record new_record(const NewSession& session, int64_t now) {
   Record record;
   record.epoch = epoch_after(0, now);
   record.saved = record.epoch;
-  record.owner = owner;
+  record.owner = session.owner;
   record.used = now;
+  put_last(record, session.request, session.answer);
   return record;
 }
 

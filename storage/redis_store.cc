@@ -15,6 +15,7 @@ constexpr std::string_view kPrefix = "runnel:";
 constexpr std::string_view kUnnamedMs = "600000";
 constexpr int64_t kMostMs = int64_t{1} << 47;  // an epoch has room for it
 constexpr size_t kAhead = 2;  // pieces that are asked for, or sent, without a reply
+static_assert(kMostBulkBytes >= kMostRecordBytes);
 
 // The time of Redis, and if there is a record its text and version.
 constexpr std::string_view kRead = R"(
@@ -198,12 +199,12 @@ Result<bool> RedisStore::settle(const std::string& key, int64_t saved, const Sna
   });
 }
 
-Result<int64_t> RedisStore::create(const std::string& key, const std::string& owner,
+Result<int64_t> RedisStore::create(const std::string& key, const NewSession& session,
                                    const Snapshot* snapshot) {
   int64_t epoch = 0;
   const auto create = [&](Seen& seen) {
     if (seen.record) return false;
-    seen.record = new_record(owner, seen.now);
+    seen.record = new_record(session, seen.now);
     epoch = seen.record->epoch;
     return true;
   };

@@ -34,7 +34,7 @@ class RedisStore final : public Store {
   Result<bool> end(const std::string& key, const Holder& holder, const Snapshot* snapshot) override;
   Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) override;
   Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) override;
-  Result<int64_t> create(const std::string& key, const std::string& owner,
+  Result<int64_t> create(const std::string& key, const NewSession& session,
                          const Snapshot* snapshot) override;
   Result<bool> remove(const std::string& key) override;
   Status sweep() override { return {}; }

@@ -15,7 +15,7 @@
 namespace runnel {
 
 // A reply with more bytes of text is refused before they are read.
-inline constexpr int64_t kMostBulkBytes = (int64_t{2} << 20) + 4096;
+inline constexpr int64_t kMostBulkBytes = (int64_t{4} << 20) + 4096;
 inline constexpr size_t kMostLineBytes = 4096;
 inline constexpr int64_t kMostReplyItems = 16;
 

@@ -64,7 +64,7 @@ class Store {
   // was deleted.
   virtual Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) = 0;
   // A new session, with a state or empty. Returns the epoch of its record; 0: there is one already.
-  virtual Result<int64_t> create(const std::string& key, const std::string& owner,
+  virtual Result<int64_t> create(const std::string& key, const NewSession& session,
                                  const Snapshot* snapshot) = 0;
   // Deletes a session, whoever uses it. False: there is none.
   virtual Result<bool> remove(const std::string& key) = 0;

@@ -118,7 +118,7 @@ Call::Step GenerateCall::start_stored(const Result<std::shared_ptr<StoredSession
   const Stored stored = std::make_shared<std::shared_ptr<StoredSession>>(*opened);
   is_stored_ = *stored != nullptr;
   reads_stored_ = !is_stored_;
-  if (is_stored_) request.seed = (*stored)->seed();
+  if (is_stored_) (*stored)->prepare(request);
   stored_ = stored;
   if (scored) {
     submit_scored(model(), std::move(request), *scored);

@@ -30,6 +30,7 @@ struct StorageOptions {
   std::string ca = {};             // likewise
   StoreTimes times = {.ttl_ms = 604800000, .lease_ms = 5000, .timeout_ms = 1000};
   int64_t log_bytes = 65536;          // of a session's log; 0: a state after each call
+  int64_t answer_bytes = 65536;       // of the values of a session's last call; 0: none are kept
   std::shared_ptr<Store> store = {};  // in place of that of `url`, for tests
 };
 
@@ -80,6 +81,7 @@ class KeptSessions {
   // Follows replays. At most one task for each session that is loaded.
   TaskThread& replays() { return replays_; }
   int64_t log_bytes() const { return log_bytes_; }
+  int64_t answer_bytes() const { return answer_bytes_; }
   // The copy of a session that an engine was last given, or that was saved last. A model that has
   // ended, or whose engine has let go of the session since, has none any more.
   struct Copy {
@@ -125,6 +127,7 @@ class KeptSessions {
   const std::shared_ptr<Store> store_;
   const Duration lease_;
   const int64_t log_bytes_;
+  const int64_t answer_bytes_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Use> uses_;     // by key

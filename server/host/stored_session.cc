@@ -10,8 +10,10 @@
 #include "base/within_memory.h"
 #include "engine/refusals.h"
 #include "models/state/file.h"
+#include "server/host/call_answer.h"
 #include "server/host/kept_sessions.h"
 #include "server/host/server_context.h"
+#include "server/host/session_refusals.h"
 #include "storage/record_key.h"
 
 namespace runnel {
@@ -37,45 +39,21 @@ void mark_saved(Engine& engine, const SessionKey& session, int64_t position) {
   }));
 }
 
-Status lost(const std::string& id) {
-  return {Code::kAborted, "session " + quote(id) +
-                              " was deleted, or another server continues it: this call was not "
-                              "saved"};
-}
-
-// Why a call may not begin. `lease`: of calls on other servers.
-Status refusal_of(const Begun& begun, const SessionUse& use, Duration lease) {
-  const int64_t position = begun.before.position;
-  if (begun.outcome == FenceOutcome::kElsewhere) {
-    return not_at(position, use.expected_position.value_or(position));
+// The call was saved before, so the engine must send its values again, or refuse it.
+void read_call(KeptSessions& kept, const ServedModel& model, const SessionUse& use,
+               const Record& record, StoredCall& call) {
+  call.refusal = values_not_kept(use.id, record);
+  if (record.answer.text.empty()) return;
+  auto answer = within_memory([&] { return read_answer(record, model.engine->spec()); });
+  if (answer.ok()) {
+    call.before = std::move(*answer);
+    return;
   }
-  const std::string name = "session " + quote(use.id);
-  if (begun.outcome == FenceOutcome::kBusy) {
-    Status status(Code::kAborted, name + " is busy with a call on another server; try again");
-    // The clock of that server may be ahead.
-    return status.with_retry_after(
-        std::min(std::chrono::milliseconds(begun.left_ms),
-                 std::chrono::duration_cast<std::chrono::milliseconds>(lease)));
-  }
-  return {Code::kAborted, "the last call on " + name +
-                              " was cut off, and the session is at position " +
-                              std::to_string(position) + ": make that call again, or send " +
-                              place_of(fields::kExpectedPosition) + " " + std::to_string(position) +
-                              " to make another one"};
-}
-
-Status made_already(const std::string& id, int64_t position) {
-  return {Code::kAborted,
-          "this call was made and saved already, and its values are not kept: session " +
-              quote(id) + " is at position " + std::to_string(position) +
-              "; continue from there, with another " + place_of(fields::kRequestId)};
-}
-
-// The session is there, so its client must not hear NOT_FOUND.
-Status replaced(const std::string& id) {
-  Status status(Code::kAborted, "the stored state of session " + quote(id) +
-                                    " was replaced while it was read; try again");
-  return status.with_retry_after(std::chrono::milliseconds(100));
+  const Status& status = answer.status();
+  call.refusal = kept.failed(
+      {status.code(), "the stored answer to this call on session " + quote(use.id) +
+                          " cannot be used: " + status.message() + "; the session is at position " +
+                          std::to_string(record.position)});
 }
 
 }  // namespace
@@ -147,7 +125,14 @@ void StoredSession::open(Done done) {
                        .after_cut_off = use_.after_cut_off};
   const auto self = shared_from_this();
   kept_.threads().run<Begun>(
-      [self, claim] { return self->kept_.store().begin(self->key_, claim); },
+      [self, claim] {
+        auto begun = self->kept_.store().begin(self->key_, claim);
+        const bool begins = begun.ok() && begun->outcome == FenceOutcome::kOk;
+        if (begins && begun->repeats) {
+          read_call(self->kept_, *self->model_, self->use_, begun->before, *self->call_);
+        }
+        return begun;
+      },
       [self](const Result<Begun>& begun) { self->take_begun(begun); },
       [self](const Begun& begun) {  // nobody waits for this call any more
         if (begun.outcome != FenceOutcome::kOk) return;
@@ -210,10 +195,12 @@ void StoredSession::check_copy() {
     const bool is_current = here.ok() && here->position == record.position &&
                             copy.saved == record.saved && copy.model.lock() == self->model_;
     self->is_replay_ = !record.log.empty() && !(is_current && copy.is_ours);
-    // Only the server that made the call has its values, and only as long as it keeps the session.
-    if (self->repeats_ && !(is_current && copy.is_ours)) {
+    // The record may have no answer. Then only the server that made the call has its values, as
+    // long as it keeps the session.
+    const bool has_values = self->call_->before != nullptr || (is_current && copy.is_ours);
+    if (self->repeats_ && !has_values) {
       if (is_current) mark_saved(*self->model_->engine, self->session(), record.position);
-      return self->give_up(made_already(self->use_.id, record.position));
+      return self->give_up(self->call_->refusal);
     }
     if (is_current) return self->finish_opening({});
     if (!here.ok()) return self->load();
@@ -240,7 +227,7 @@ void StoredSession::load() {
         // A call that only reads does not keep others from replacing the state.
         const bool again = stored.status().code() == Code::kNotFound && self->epoch_ == 0;
         if (again && ++self->tries_ < kMostLooks) return self->look();
-        if (again) return self->give_up(replaced(self->use_.id));
+        if (again) return self->give_up(state_was_replaced(self->use_.id));
         if (!stored.ok()) return self->give_up(self->kept_.failed(stored.status()));
         static_cast<void>(self->take_room(0));  // it needs less than it has
         const auto made = [self, replay = stored->replay](const auto& session) {
@@ -316,7 +303,7 @@ Result<StateImage> StoredSession::read_state() const {
 // Nobody replaces a state while this call has the session.
 Status StoredSession::missing() const {
   const auto held = kept_.store().renew(key_, {owner_, epoch_});
-  if (held.ok() && !*held) return lost(use_.id);
+  if (held.ok() && !*held) return lost_session(use_.id);
   return {Code::kDataLoss, "the stored state of session " + quote(use_.id) + " is missing"};
 }
 
@@ -338,10 +325,11 @@ void StoredSession::give_up(const Status& status) {
 
 void StoredSession::finish_opening(const Status& status) {
   if (status.ok()) {
-    // The call may run for hours, and needs no more of the log than its size. After a failure a
-    // late job may still read it.
+    // The call may run for hours, and needs no more of the log than its size, and no answer. After
+    // a failure a late job may still read them.
     for (const std::string& entry : record_.log) log_bytes_ += std::ssize(entry);
     log_calls_ = std::exchange(record_.log, {}).size();
+    record_.answer.text = {};
   }
   {
     std::lock_guard lock(mutex_);
@@ -363,6 +351,11 @@ Status StoredSession::adopt(bool empty) {
   return {};
 }
 
+void StoredSession::prepare(GenerateRequest& request) const {
+  request.seed = seed_;
+  request.stored = call_;
+}
+
 // --- Ending ---
 
 // True once, if the session is the call's to end.
@@ -376,7 +369,7 @@ bool StoredSession::begin_ending() {
       return true;
     }
   }
-  finish(lost(use_.id));
+  finish(lost_session(use_.id));
   return false;
 }
 
@@ -385,6 +378,10 @@ void StoredSession::save(Done done, const std::optional<LoggedCall>& call) {
   image_ = std::make_shared<StateImage>();
   if (!begin_ending()) return;
   if (empty_) return take_exported({});
+  if (repeats_ && record_.answer.has_ended) {  // its values were sent again, and nothing else
+    position_ = record_.position;
+    return end_unsaved({});
+  }
   std::optional<LogEntry> entry = entry_of(call);
   entry ? log(std::move(*entry)) : make_image();
 }
@@ -409,8 +406,10 @@ void StoredSession::log(LogEntry entry) {
   position_ = entry.position;
   const auto self = shared_from_this();
   kept_.threads().run<int64_t>(
-      [self, entry = std::move(entry)]() -> Result<int64_t> {
-        const auto logged = self->kept_.store().log(self->key_, self->holder(true), entry);
+      [self, entry = std::move(entry), call = call_->record.lock()]() -> Result<int64_t> {
+        Holder holder = self->holder(true);
+        holder.answer = answer_of(call.get(), self->kept_.answer_bytes());
+        const auto logged = self->kept_.store().log(self->key_, holder, entry);
         if (!logged.ok()) return logged.status();
         return *logged ? self->epoch_ : 0;
       },
@@ -475,18 +474,23 @@ void StoredSession::take_exported(const Status& status) {
   position_ = image_->position;
   const auto self = shared_from_this();
   kept_.threads().run<int64_t>(
-      [self, image = image_] { return self->write_state(std::move(*image)); },
+      [self, image = image_, call = call_->record.lock()] {
+        Holder holder = self->holder(true);
+        holder.answer = answer_of(call.get(), self->kept_.answer_bytes());
+        return self->write_state(std::move(*image), holder);
+      },
       [self](const Result<int64_t>& saved) { self->take_saved(saved); });
 }
 
 // Returns the epoch that the state was written with; 0: somebody else has the session. A job that
 // takes too long still runs when the rest of this object has moved on: it has an image of its own.
-Result<int64_t> StoredSession::write_state(StateImage image) const {
-  if (empty_) return kept_.store().create(key_, owner_, nullptr);
+Result<int64_t> StoredSession::write_state(StateImage image, const Holder& holder) const {
+  const NewSession made = {owner_, use_.request, holder.answer};
+  if (empty_) return kept_.store().create(key_, made, nullptr);
   return save_file(kept_.context(), *model_, caller_.name, std::move(image),
-                   [this](const Snapshot& snapshot) -> Result<int64_t> {
-                     if (epoch_ == 0) return kept_.store().create(key_, owner_, &snapshot);
-                     const auto ended = kept_.store().end(key_, holder(true), &snapshot);
+                   [&](const Snapshot& snapshot) -> Result<int64_t> {
+                     if (epoch_ == 0) return kept_.store().create(key_, made, &snapshot);
+                     const auto ended = kept_.store().end(key_, holder, &snapshot);
                      if (!ended.ok()) return ended.status();
                      return *ended ? epoch_ : 0;
                    });
@@ -502,7 +506,7 @@ void StoredSession::take_saved(const Result<int64_t>& saved) {
     if (!is_logged_ && !empty_) kept_.count_snapshot(reason_);
     return finish({});
   }
-  Status status = epoch_ == 0 ? session_exists(use_.id, fields::kId) : lost(use_.id);
+  Status status = epoch_ == 0 ? session_exists(use_.id, fields::kId) : lost_session(use_.id);
   if (!saved.ok()) {
     status = kept_.failed(
         {saved.status().code(), "the call has run, and session " + quote(use_.id) +
@@ -578,7 +582,7 @@ void StoredSession::lose() {
   }
   kept_.note_copy(key_, {});
   drop_copy([](const Status&) {});
-  if (use_.on_lost) use_.on_lost(lost(use_.id));
+  if (use_.on_lost) use_.on_lost(lost_session(use_.id));
 }
 
 }  // namespace runnel

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "engine/call_record.h"
 #include "engine/engine.h"
 #include "server/host/call_log.h"
 #include "server/host/memory_budget.h"
@@ -67,8 +68,9 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   const std::string& key() const { return key_; }
   const std::string& id() const { return use_.id; }
   bool changes() const { return use_.changes; }
-  // Of the call: that of an earlier try which was cut off, if this is the same call.
-  uint64_t seed() const { return seed_; }
+  // After open(): gives the engine's request the seed of an earlier try that was cut off, and the
+  // answer to one that was saved.
+  void prepare(GenerateRequest& request) const;
 
   // Makes the engine's copy current, and begins the call if it changes the session. ABORTED if the
   // fence does not let it; UNAVAILABLE, DATA_LOSS, errors of Engine::import_session(). Without a
@@ -123,7 +125,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void make_image();
   void export_state();
   void take_exported(const Status& status);
-  Result<int64_t> write_state(StateImage image) const;
+  Result<int64_t> write_state(StateImage image, const Holder& holder) const;
   void take_saved(const Result<int64_t>& saved);
   void end_unsaved(const Status& status);
   void finish(const Status& status);
@@ -135,10 +137,11 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   const SessionUse use_;
   const std::string key_;    // of the record
   const std::string owner_;  // Claim::owner
+  const std::shared_ptr<StoredCall> call_ = std::make_shared<StoredCall>();
 
   // Each step has them in turn.
   Done opened_, saved_;
-  Record record_;          // before the call; without its log once the session is open
+  Record record_;          // before the call; once the session is open, without log and answer
   int64_t log_bytes_ = 0;  // of that log
   size_t log_calls_ = 0;
   int64_t epoch_ = 0;  // of the call; 0: the session has no record yet, or the call only reads.

@@ -54,7 +54,8 @@ HostOptions host_options(const ServerConfig& config, const std::string& version)
                   .times = {.ttl_ms = config.storage_ttl_ms,
                             .lease_ms = config.storage_lease_ms,
                             .timeout_ms = config.storage_timeout_ms},
-                  .log_bytes = config.storage_log_bytes}};
+                  .log_bytes = config.storage_log_bytes,
+                  .answer_bytes = config.storage_answer_bytes}};
 }
 
 GrpcOptions grpc_options(const ServerConfig& config) {

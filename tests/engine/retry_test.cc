@@ -5,6 +5,11 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/call_record.h"
 #include "tests/engine/expected.h"
 #include "tests/engine/harness.h"
 
@@ -305,6 +310,149 @@ TEST_F(RetryTest, WhatIsRecordedIsSentWholeHoweverLate) {
   EXPECT_EQ(slow->finished[0].reason, FinishReason::kTime);
   EXPECT_EQ(std::ssize(slow->values[0]), slow->finished[0].sampled_values);
   EXPECT_EQ(slow->values[0], expected({1}, static_cast<int>(slow->values[0].size())));
+}
+
+// A call with a session in a store: another engine gets the session's state and the call's record.
+class StoredRetryTest : public RetryTest {
+ protected:
+  void SetUp() override {
+    RetryTest::SetUp();
+    request_.stored = std::make_shared<StoredCall>();
+  }
+
+  // Makes the call on the first engine, which gets `turns` until the call is cancelled.
+  std::shared_ptr<Reader> make(int turns) {
+    const auto first = harness_.generate(request_);
+    for (int i = 0; i < turns; ++i) harness_.turn();
+    first->stream->cancel();
+    harness_.run();
+    return first;
+  }
+
+  // The record of that call, as a store gives it.
+  std::shared_ptr<CallRecord> kept() {
+    const auto record = request_.stored->record.lock();
+    EXPECT_NE(record, nullptr);
+    return record == nullptr ? nullptr : std::make_shared<CallRecord>(*record);
+  }
+
+  // The same call on another engine, which has the session as it is now.
+  std::shared_ptr<Reader> make_elsewhere(const std::shared_ptr<CallRecord>& record) {
+    const auto image = harness_.export_state("a");
+    EXPECT_TRUE(image.ok()) << image.status().to_string();
+    other_ = std::make_unique<Harness>(fake_spec(),
+                                       ModelLimits{.slots = 3, .rows = 2, .values = 4, .steps = 1});
+    EXPECT_TRUE(other_->import_state("a", *image).ok());
+    GenerateRequest again = request_;
+    again.stored = std::make_shared<StoredCall>();
+    again.stored->refusal = Status(Code::kAborted, "it was saved");
+    again.stored->before = record;
+    const auto reader = other_->generate(again);
+    other_->run();
+    EXPECT_TRUE(reader->end);
+    return reader;
+  }
+
+  GenerateRequest request_ = retryable({1, 2, 3, 4, 5, 6, 7, 8, 9}, 30);
+  std::unique_ptr<Harness> other_;
+};
+
+TEST_F(StoredRetryTest, AFinishedCallIsSentAgainByAnotherEngine) {
+  const auto first = make(100);
+  ASSERT_EQ(first->finished.size(), 1U);
+  const auto again = make_elsewhere(kept());
+  EXPECT_TRUE(again->end->ok()) << again->end->to_string();
+  EXPECT_EQ(again->values, first->values);
+  EXPECT_EQ(again->positions, first->positions);
+  EXPECT_EQ(again->log_probs, first->log_probs);
+  EXPECT_EQ(again->started->position, 0);
+  EXPECT_EQ(again->finished.at(0).prompt_values, 9);
+  EXPECT_EQ(again->finished.at(0).elapsed, first->finished.at(0).elapsed);
+  EXPECT_TRUE(other_->model->launches.empty()) << "nothing is computed";
+  EXPECT_EQ(other_->get("a")->position, 39);
+}
+
+TEST_F(StoredRetryTest, ACancelledCallContinuesOnAnotherEngine) {
+  for (const int turns : {1, 2, 3, 8, 20}) {  // in the prompt, and after it
+    ASSERT_TRUE(harness_.remove("a").ok());
+    ASSERT_TRUE(harness_.create("a").ok());
+    make(turns);
+    ASSERT_FALSE(kept()->finished);
+    const auto again = make_elsewhere(kept());
+    EXPECT_TRUE(again->end->ok()) << again->end->to_string();
+    EXPECT_EQ(again->values[0], expected(request_.prompt, 30)) << turns;
+    EXPECT_EQ(again->finished.at(0).prompt_values, 9);
+    EXPECT_EQ(other_->get("a")->position, 39);
+  }
+}
+
+TEST_F(StoredRetryTest, ARecordDoesNotChangeAfterItsCall) {
+  make(8);
+  const auto record = request_.stored->record.lock();
+  ASSERT_NE(record, nullptr);
+  const size_t sampled = record->values.size();
+  ASSERT_GT(sampled, 0U);
+  const auto again = harness_.generate(request_);
+  harness_.run();
+  EXPECT_EQ(again->values[0], expected(request_.prompt, 30));
+  EXPECT_EQ(record->values.size(), sampled) << "a store may still read it";
+  EXPECT_EQ(request_.stored->record.lock()->values.size(), 30U);
+}
+
+TEST_F(StoredRetryTest, WithoutARecordACallThatWasSavedDoesNotRunAgain) {
+  make(100);
+  EXPECT_EQ(make_elsewhere(nullptr)->end->message(), "it was saved");
+  EXPECT_EQ(other_->get("a")->position, 39);
+}
+
+TEST_F(StoredRetryTest, AnotherRequestUnderTheSameIdIsRefused) {
+  make(100);
+  request_.max_values = 31;
+  EXPECT_THAT(make_elsewhere(kept())->end->message(),
+              testing::HasSubstr("'call-1' was used for another request"));
+}
+
+// Whoever can write to a store can also write records.
+TEST_F(StoredRetryTest, ARecordThatCannotBeIsRefused) {
+  const std::vector<std::function<void(CallRecord&)>> wrongs = {
+      [](auto& record) { record.values.pop_back(); },
+      [](auto& record) { record.position = 1; },
+      [](auto& record) { record.values[1].position = 0; },
+      [](auto& record) { record.values[0].top_count = 1; },
+      [](auto& record) { record.values[0].top_count = -1; },
+      [](auto& record) { record.top.push_back({}); },
+      [](auto& record) { record.values.clear(); },
+      [](auto& record) { record.values.resize(31); }};
+  for (const int turns : {20, 100}) {
+    ASSERT_TRUE(harness_.remove("a").ok());
+    ASSERT_TRUE(harness_.create("a").ok());
+    make(turns);
+    for (size_t i = 0; i < wrongs.size(); ++i) {
+      const auto record = kept();
+      wrongs[i](*record);
+      EXPECT_EQ(make_elsewhere(record)->end->code(), Code::kDataLoss) << i;
+    }
+  }
+  const auto late = kept();
+  late->finished->position = 40;
+  EXPECT_EQ(make_elsewhere(late)->end->code(), Code::kDataLoss);
+}
+
+TEST(RetryMemory, ARecordOfAStoreHoldsNoMoreBytesThanItMay) {
+  EngineOptions options;
+  options.record_bytes = 10 * static_cast<int64_t>(sizeof(StreamValue));
+  GenerateRequest request = retryable({1}, 11);
+  request.stored = std::make_shared<StoredCall>();
+  Harness one;
+  ASSERT_TRUE(one.create("a").ok());
+  one.generate(request);
+  one.run();
+  Harness two(fake_spec(), Harness::default_limits(), options);
+  ASSERT_TRUE(two.import_state("a", *one.export_state("a")).ok());
+  request.stored->before = std::make_shared<CallRecord>(*request.stored->record.lock());
+  const auto again = two.generate(request);
+  two.run();
+  EXPECT_THAT(again->end->message(), testing::HasSubstr("too long to be sent again"));
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ std::span<const std::string_view> reply_words() {
   static constexpr std::string_view kWords[] = {
       "\r\n",    "+OK\r\n",    "-ERR no\r\n",   ":-1\r\n",
       "$-1\r\n", "$0\r\n\r\n", "$3\r\nabc\r\n", "*1\r\n",
-      "*16\r\n", "*-1\r\n",    "$2101248\r\n",  "9223372036854775808",
+      "*16\r\n", "*-1\r\n",    "$4198400\r\n",  "9223372036854775808",
       "\n",      "%1\r\n"};
   return kWords;
 }

@@ -19,6 +19,7 @@ from runnel_client.known import BUSY
 
 BUNDLE = ROOT / "zoo" / "text-endless-small"
 LONG = 10_000  # values of a call that has not ended when its first values have come
+VALUES = 1500  # of a call whose answer the store keeps
 CHUNK = [value % 256 for value in range(100_000)]
 
 
@@ -37,6 +38,40 @@ class Losing(grpc.GenericRpcHandler):
             return response
 
         return grpc.unary_unary_rpc_method_handler(answer)
+
+
+class Cutting(grpc.GenericRpcHandler):
+    """Passes calls to one server until it has cut a Generate call. Passes later calls to another server."""
+
+    def __init__(self, first, second, lose):
+        """`lose` ends a call of the first server, and gives the messages that its client hears."""
+        self.channels = [grpc.insecure_channel(first), grpc.insecure_channel(second)]
+        self.lose = lose
+        self.cuts = False  # the next Generate call
+        self.generated = 0  # Generate calls
+
+    def service(self, details):
+        if details.method.endswith("/Generate"):
+            return grpc.unary_stream_rpc_method_handler(
+                lambda request, context: self.stream(details.method, request, context)
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: passed_on(self.channels[0], details.method, request, context)
+        )
+
+    def stream(self, method, request, context):
+        self.generated += 1
+        call = self.channels[0].unary_stream(method)(request, timeout=PATIENCE)
+        context.add_callback(call.cancel)
+        if self.cuts:
+            self.cuts = False
+            yield from self.lose(call)
+            self.channels.pop(0).close()
+            context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            context.abort(error.code(), error.details())
 
 
 class ReplicasTest(unittest.TestCase):
@@ -85,6 +120,56 @@ class ReplicasTest(unittest.TestCase):
             self.process.kill()
             np.testing.assert_array_equal(score.result(PATIENCE).log_probs, expected.log_probs)
         self.assertEqual(session.info().position, len(CHUNK))
+
+    def check_cut_call(self, first, lose, name="cut"):
+        """Has `lose` end a call on the first server. Its client hears the whole call, from the second server."""
+        handler = Cutting(first, self.second, lose)
+        for channel in handler.channels:
+            self.stack.callback(channel.close)
+        session = self.client(served(handler, self.stack)).session(name)
+        whole = self.other.session(f"{name}-whole")
+        for one in (session, whole):
+            one.feed("The river was ")
+        handler.cuts, handler.generated = True, 0
+        stream = session.generate(max_values=VALUES, seed=1, top_log_probs=2)
+        runs = list(stream)
+        self.assertEqual(handler.generated, 2)
+        expected = whole.generate(max_values=VALUES, seed=1, top_log_probs=2)
+        sample = expected.samples()[0]
+        self.assertEqual([value for run in runs for value in run.values], sample.values)
+        self.assertEqual([log_prob for run in runs for log_prob in run.log_probs], sample.log_probs)
+        self.assertEqual("".join(run.text for run in runs), sample.text)
+        places = [place for run in runs for place in range(run.position, run.position + len(run.values))]
+        self.assertEqual(places, list(range(places[0], places[0] + VALUES)))
+        self.assertEqual(stream.finished[0].reason, expected.finished[0].reason)
+        self.assertEqual(stream.finished[0].position, expected.finished[0].position)
+        # The next call says by itself where the session is.
+        self.assertEqual(
+            session.generate(" and ", max_values=20, seed=2).samples()[0].values,
+            whole.generate(" and ", max_values=20, seed=2).samples()[0].values,
+        )
+
+    def test_a_call_that_was_saved_and_not_heard_is_answered_by_another_server(self):
+        for heard in (0, 1, 5):  # messages: none, the beginning, some values
+            process, first = self.serve(f"first-{heard}")
+
+            def lose(call, heard=heard, process=process):
+                messages = list(call)  # so the server has saved the call
+                process.kill()
+                process.wait()
+                return messages[:heard]
+
+            self.check_cut_call(first, lose, f"cut-{heard}")
+
+    def test_a_call_that_was_cancelled_continues_on_another_server(self):
+        def lose(call):
+            messages = [next(call) for _ in range(5)]
+            call.cancel()
+            seen = self.other.open_session("cut")
+            self.assertTrue(eventually(lambda: seen.info().state not in BUSY), "the call has not ended")
+            return messages
+
+        self.check_cut_call(self.first, lose)
 
     def test_a_session_that_another_server_made_is_ones_own(self):
         address = served(Losing(self.first, self.second), self.stack)

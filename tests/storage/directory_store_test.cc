@@ -44,7 +44,7 @@ class DirectoryStoreTest : public ::testing::Test {
 
   static void create(DirectoryStore& store, const std::string& key, const std::string& state) {
     const Snapshot given = snapshot(1, state);
-    const auto made = store.create(key, store.replica() + "/m", &given);
+    const auto made = store.create(key, {store.replica() + "/m"}, &given);
     ASSERT_TRUE(made.ok()) << made.status().message();
   }
 
@@ -197,7 +197,7 @@ TEST_F(DirectoryStoreTest, ANewStateIsWrittenWithoutTheLock) {
                             is_free = folder->lock("lock-" + kKey.substr(0, 2), 0).ok();
                             return std::exchange(state, "");
                           }};
-  EXPECT_NE(*store->create(kKey, store->replica() + "/m", &given), 0);
+  EXPECT_NE(*store->create(kKey, {store->replica() + "/m"}, &given), 0);
   EXPECT_TRUE(is_free);
   EXPECT_TRUE(load(*store, kKey).ok());
 }
@@ -209,7 +209,7 @@ TEST_F(DirectoryStoreTest, OfTwoNewSessionsWithOneKeyTheFirstRecordStays) {
                             if (!state.empty()) create(*store, kKey, std::string(100, 'a'));
                             return std::exchange(state, "");
                           }};
-  EXPECT_EQ(*store->create(kKey, store->replica() + "/m", &given), 0);
+  EXPECT_EQ(*store->create(kKey, {store->replica() + "/m"}, &given), 0);
   EXPECT_EQ((*store->look(kKey))->position, 1);
   EXPECT_TRUE(load(*store, kKey).ok());
   EXPECT_TRUE(names_with("~").empty());

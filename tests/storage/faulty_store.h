@@ -48,10 +48,10 @@ class FaultyStore final : public Store {
     if (Status s = before_("settle"); !s.ok()) return s;
     return store_->settle(key, saved, snapshot);
   }
-  Result<int64_t> create(const std::string& key, const std::string& owner,
+  Result<int64_t> create(const std::string& key, const NewSession& session,
                          const Snapshot* snapshot) override {
     if (Status s = before_("create"); !s.ok()) return s;
-    return store_->create(key, owner, snapshot);
+    return store_->create(key, session, snapshot);
   }
   Result<bool> remove(const std::string& key) override {
     if (Status s = before_("remove"); !s.ok()) return s;

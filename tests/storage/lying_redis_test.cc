@@ -191,7 +191,7 @@ TEST_F(LyingRedisTest, SilenceAndDripsEndInTime) {
   status = look([](const auto&) { return "*3\r\n:1000\r\n$1000\r\nabc"; });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
   const std::string seen =
-      "*3\r\n:1000\r\n" + bulk(record_text(new_record("m", 1000), kKey)) + bulk("version");
+      "*3\r\n:1000\r\n" + bulk(record_text(new_record({"m"}, 1000), kKey)) + bulk("version");
   tell([=](const auto& words) { return words.size() == 4 ? seen : ":0\r\n"; });
   status = in_time([&] { return store_->begin(kKey, {.owner = "m", .request = "x"}).status(); });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"))
@@ -237,7 +237,7 @@ TEST_F(LyingRedisTest, AWriteCountsOnlyWithTheReplyThatItMustHave) {
       if (words[0] == "SET") return set;
       return words[0] == "UNLINK" ? ":1\r\n" : words.size() == 4 ? kTime : swap;
     });
-    const auto made = store_->create(kKey, "m", &snapshot);
+    const auto made = store_->create(kKey, {"m"}, &snapshot);
     EXPECT_EQ(made.status().code(), Code::kUnavailable) << set << swap;
   }
 }

@@ -21,6 +21,7 @@ Record some_record() {
           .begun = "abc",
           .seed = -5,
           .last = "id:abc",
+          .answer = {.has_ended = false, .text = "{\"y\":2}"},
           .position = 12,
           .state = 6,
           .tail = std::string(64, '0'),
@@ -45,6 +46,15 @@ TEST(Record, IsReadAsItWasWritten) {
   EXPECT_EQ(*read, some_record());
 }
 
+TEST(Record, OfAReleaseWithoutAnswersIsRead) {
+  Record record = some_record();
+  record.answer = {};
+  const std::string text = record_text(record, kKey);
+  EXPECT_EQ(text.find("answer"), text.npos);
+  EXPECT_EQ(text.find("stopped"), text.npos);
+  EXPECT_EQ(parse_record(text, kKey)->answer, Answer()) << "the call counts as ended";
+}
+
 TEST(Record, OfEveryTruncationIsRefused) {
   const std::string whole = record_text(some_record(), kKey);
   for (size_t size = 0; size + 2 < whole.size(); ++size) {
@@ -67,19 +77,28 @@ TEST(Record, WithAnythingThatCannotBeIsRefused) {
     return parse_record(text.replace(at, found.size(), wrong), kKey).status();
   };
   EXPECT_TRUE(with("\"used\":50", "\"used\":51").ok());
-  for (const auto& [found, wrong] :
-       {std::pair("\"version\":1", "\"version\":2"), std::pair("\"epoch\":7", "\"epoch\":0"),
-        std::pair("\"epoch\":7", "\"epoch\":1e300"),
-        std::pair("\"epoch\":7", "\"epoch\":9223372036854775807"),
-        std::pair("\"epoch\":7", "\"epoch\":\"7\""),
-        std::pair("\"position\":12", "\"position\":-1"), std::pair("\"state\":6", "\"state\":8"),
-        std::pair("\"until\":99", "\"until\":-1"), std::pair("\"begun\":\"abc\"", "\"begun\":3"),
-        std::pair("\"begun\":\"abc\"", "\"other\":\"abc\""),
-        std::pair("\"tail\":\"00", "\"tail\":\"0g"), std::pair("\"state_at\":9", "\"state_at\":13"),
-        std::pair("\"state_at\":9", "\"state_at\":-1"), std::pair("\"saved\":6", "\"saved\":8"),
-        std::pair("\"saved\":6", "\"saved\":0"), std::pair(",\"\"]", "]]"),
-        std::pair(",\"\"]", ",1]"), std::pair(",\"\"]", ",[]]"),
-        std::pair("\"tail\":\"00", "\"tail\":\"0000")}) {
+  for (const auto& [found, wrong] : {std::pair("\"version\":1", "\"version\":2"),
+                                     std::pair("\"epoch\":7", "\"epoch\":0"),
+                                     std::pair("\"epoch\":7", "\"epoch\":1e300"),
+                                     std::pair("\"epoch\":7", "\"epoch\":9223372036854775807"),
+                                     std::pair("\"epoch\":7", "\"epoch\":\"7\""),
+                                     std::pair("\"position\":12", "\"position\":-1"),
+                                     std::pair("\"state\":6", "\"state\":8"),
+                                     std::pair("\"until\":99", "\"until\":-1"),
+                                     std::pair("\"begun\":\"abc\"", "\"begun\":3"),
+                                     std::pair("\"begun\":\"abc\"", "\"other\":\"abc\""),
+                                     std::pair("\"tail\":\"00", "\"tail\":\"0g"),
+                                     std::pair("\"state_at\":9", "\"state_at\":13"),
+                                     std::pair("\"state_at\":9", "\"state_at\":-1"),
+                                     std::pair("\"saved\":6", "\"saved\":8"),
+                                     std::pair("\"saved\":6", "\"saved\":0"),
+                                     std::pair(",\"\"]", "]]"),
+                                     std::pair(",\"\"]", ",1]"),
+                                     std::pair(",\"\"]", ",[]]"),
+                                     std::pair("\"tail\":\"00", "\"tail\":\"0000"),
+                                     std::pair("\"stopped\":true", "\"stopped\":1"),
+                                     std::pair("\"answer\":\"{", "\"answer\":7,\"x\":\"{"),
+                                     std::pair("\"last\":\"id:abc\"", "\"last\":\"\"")}) {
     EXPECT_EQ(with(found, wrong).code(), Code::kDataLoss) << wrong;
   }
   EXPECT_EQ(with("abc", std::string(600, 'a')).code(), Code::kDataLoss);
@@ -102,11 +121,29 @@ TEST(Record, WithALogBeyondItsBoundsIsRefused) {
   EXPECT_EQ(parse_record(record_text(record, kKey), kKey).status().code(), Code::kDataLoss);
 }
 
+TEST(Record, WithAnAnswerBeyondItsBoundIsRefused) {
+  for (const int64_t more : {0, 1}) {
+    Record record = some_record();
+    record.answer.text.assign(static_cast<size_t>(kMostAnswerBytes + more), '"');
+    const auto read = parse_record(record_text(record, kKey), kKey);
+    EXPECT_EQ(read.status().code(), more == 0 ? Code::kOk : Code::kDataLoss);
+  }
+}
+
+TEST(Record, OfTheLargestSizeIsRead) {
+  Record record = some_record();
+  record.answer.text.assign(static_cast<size_t>(kMostAnswerBytes), '"');
+  record.log.assign(kMostLogEntries, std::string(kMostLogBytes / kMostLogEntries, '"'));
+  const std::string text = record_text(record, kKey);
+  EXPECT_LE(std::ssize(text), kMostRecordBytes);
+  EXPECT_TRUE(parse_record(text, kKey).ok());
+}
+
 TEST(Record, OfASessionThatIsMadeAgainHasNewEpochs) {
-  Record first = new_record("one/m", 1000);
+  Record first = new_record({"one/m"}, 1000);
   const Begun begun = begin_record(first, {.owner = "one/m", .request = "a"}, 1000, 10, false);
   ASSERT_EQ(begun.outcome, FenceOutcome::kOk);
-  Record second = new_record("one/m", 1005);
+  Record second = new_record({"one/m"}, 1005);
   EXPECT_FALSE(end_record(second, {"one/m", begun.epoch}, 1006, true));
 }
 

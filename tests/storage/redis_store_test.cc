@@ -63,7 +63,7 @@ class RedisStoreTest : public ::testing::Test {
   static Result<int64_t> create(RedisStore& store, const std::string& key,
                                 const std::string& state) {
     const Snapshot given = snapshot(1, state);
-    return store.create(key, store.replica() + "/m", &given);
+    return store.create(key, {store.replica() + "/m"}, &given);
   }
 
   static Result<int64_t> begin(RedisStore& store, const std::string& key = kKey) {
@@ -175,7 +175,7 @@ TEST_F(RedisStoreTest, OfTwoNewSessionsWithOneKeyTheFirstRecordStays) {
                             }
                             return std::exchange(state, "");
                           }};
-  EXPECT_EQ(*store->create(kKey, store->replica() + "/m", &given), 0);
+  EXPECT_EQ(*store->create(kKey, {store->replica() + "/m"}, &given), 0);
   EXPECT_EQ(*load(*store), "first");
   EXPECT_EQ(keys(), 2);
 }
@@ -217,7 +217,7 @@ TEST_F(RedisStoreTest, CallsEndAndSessionsAreDeletedWhileTheMemoryIsFull) {
   EXPECT_EQ(full.code(), Code::kResourceExhausted);
   EXPECT_THAT(full.message(), HasSubstr("refuses a command: OOM"));
   EXPECT_EQ(create(*store, kOther, "new").status().code(), Code::kResourceExhausted);
-  EXPECT_EQ(store->create(kOther, "m", nullptr).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(store->create(kOther, {"m"}, nullptr).status().code(), Code::kResourceExhausted);
   EXPECT_EQ(*load(*store), state_of(100, 'a'));
   EXPECT_TRUE(*store->renew(kKey, {store->replica() + "/m", epoch}));
   EXPECT_TRUE(*store->log(kKey, {store->replica() + "/m", epoch}, {2, "entry"}));

@@ -53,10 +53,10 @@ TEST(Resp, WhatIsNoReplyOrTooLargeIsRefused) {
         {":\r\n", "the line ':'"},
         {":99999999999999999999\r\n", "the line"},
         {"$-2\r\n", "a text of -2 bytes"},
-        {"$2101249\r\n", "a text of 2101249 bytes"},
+        {"$4198401\r\n", "a text of 4198401 bytes"},
         {"$9223372036854775807\r\n", "a text of 9223372036854775807 bytes"},
         {"$1\r\nxyz", "a text without its end"},
-        {"*2\r\n$2\r\nab\r\n$2101247\r\n", "a text of 2101247 bytes"},
+        {"*2\r\n$2\r\nab\r\n$4198399\r\n", "a text of 4198399 bytes"},
         {"*17\r\n", "an array of 17 items"},
         {"*-2\r\n", "an array of -2 items"},
         {"*1\r\n*1\r\n:1\r\n", "the line '*1'"},
@@ -68,8 +68,8 @@ TEST(Resp, WhatIsNoReplyOrTooLargeIsRefused) {
     EXPECT_THAT(status.message(), HasSubstr(reason));
   }
   const std::string most(static_cast<size_t>(kMostBulkBytes), 'x');
-  EXPECT_EQ(reader_of("$2101248\r\n" + most + "\r\n").next()->text.size(), most.size());
-  EXPECT_EQ(reader_of("$2101248\r\n" + most).next().status().code(), Code::kUnavailable);
+  EXPECT_EQ(reader_of("$4198400\r\n" + most + "\r\n").next()->text.size(), most.size());
+  EXPECT_EQ(reader_of("$4198400\r\n" + most).next().status().code(), Code::kUnavailable);
 }
 
 TEST(Resp, ACommandIsAnArrayOfItsWords) {

@@ -100,7 +100,7 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
 
   static void create(Store& store, int64_t position = 0) {
     const Snapshot snapshot = snapshot_at(position);
-    const auto made = store.create(kKey, owner(store), &snapshot);
+    const auto made = store.create(kKey, {owner(store)}, &snapshot);
     ASSERT_TRUE(made.ok()) << made.status().message();
     EXPECT_TRUE(*made);
   }
@@ -171,7 +171,7 @@ TEST_P(StoreContract, ALogFollowsTheStateUntilAStateReplacesBoth) {
 
 TEST_P(StoreContract, AStateAtACallsEndReplacesTheLog) {
   const auto store = open();
-  ASSERT_TRUE(*store->create(kKey, owner(*store), nullptr));
+  ASSERT_TRUE(*store->create(kKey, {owner(*store)}, nullptr));
   EXPECT_TRUE(log(*store, begin(*store, "x").epoch, 5));
   EXPECT_TRUE(end(*store, begin(*store, "y").epoch, 8));
   EXPECT_TRUE((*store->look(kKey))->log.empty());
@@ -192,8 +192,8 @@ TEST_P(StoreContract, WithoutARecordThereIsNothing) {
 
 TEST_P(StoreContract, AnEmptySessionHasNoState) {
   const auto store = open();
-  ASSERT_TRUE(*store->create(kKey, owner(*store), nullptr));
-  EXPECT_FALSE(*store->create(kKey, owner(*store), nullptr)) << "there is one";
+  ASSERT_TRUE(*store->create(kKey, {owner(*store)}, nullptr));
+  EXPECT_FALSE(*store->create(kKey, {owner(*store)}, nullptr)) << "there is one";
   EXPECT_EQ((*store->look(kKey))->state, 0);
   const Begun begun = begin(*store, "x", 0);
   ASSERT_EQ(begun.outcome, FenceOutcome::kOk);
@@ -264,6 +264,32 @@ TEST_P(StoreContract, ACallWithAnIdIsKnownAfterItWasSaved) {
       << "another call came after it";
   begun = begin(*one, "z");
   EXPECT_FALSE(begun.repeats) << "the same request without an id is another call";
+}
+
+TEST_P(StoreContract, TheLastCallHasItsAnswerUntilAnotherOneIsSaved) {
+  const auto one = open();
+  const auto two = open();
+  const std::string named = std::string(kNamedCall) + "x";
+  const Answer made = {.has_ended = true, .text = "made"};
+  const Answer logged = {.has_ended = true, .text = "logged"};
+  const Answer stopped = {.has_ended = false, .text = "stopped"};
+  const Snapshot snapshot = snapshot_at(3);
+  ASSERT_NE(*one->create(kKey, {owner(*one), named, made}, &snapshot), 0);
+  EXPECT_EQ(begin(*two, named).before.answer, made) << "of the call that made the session";
+  Holder holder = {.owner = owner(*two), .epoch = begin(*two, "y", 3).epoch, .answer = logged};
+  EXPECT_TRUE(*two->end(kKey, holder, nullptr));
+  EXPECT_EQ((*one->look(kKey))->answer, made) << "a call that was not saved";
+  holder.epoch = begin(*two, named, 3).epoch;
+  EXPECT_TRUE(*two->log(kKey, holder, {5, "entry"}));
+  EXPECT_EQ((*one->look(kKey))->answer, logged);
+  EXPECT_TRUE(settle(*two, holder.epoch, 5));
+  EXPECT_EQ((*one->look(kKey))->answer, logged) << "a state in place of the log";
+  const Snapshot later = snapshot_at(7);
+  holder = {.owner = owner(*two), .epoch = begin(*two, named, 5).epoch, .answer = stopped};
+  EXPECT_TRUE(*two->end(kKey, holder, &later));
+  EXPECT_EQ((*one->look(kKey))->answer, stopped);
+  EXPECT_TRUE(end(*one, begin(*one, "z").epoch, 8));
+  EXPECT_EQ((*one->look(kKey))->answer, Answer()) << "of a call without an id";
 }
 
 TEST_P(StoreContract, ACallThatDoesNotRunLeavesTheOneThatWasCutOff) {

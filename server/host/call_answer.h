@@ -1,0 +1,24 @@
+// The answer to a call that was saved: its values and its end, as a record of the store has them. A
+// server that loads the session gives them to its engine, which answers the call if it is made
+// again (docs/decisions/storage.md).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "engine/call_record.h"
+#include "models/spec.h"
+#include "storage/record.h"
+
+namespace runnel {
+
+// The answer that a store keeps of a call. `call`: its record in the engine; null: it has none.
+// There is no text if the record is not whole, or the text would be longer than `most` bytes.
+Answer answer_of(const CallRecord* call, int64_t most);
+
+// Reads the text of record.answer. The result has no request_id. DATA_LOSS: it is damaged, does not
+// lead to the position of the record, or has values that a model of this spec does not have.
+Result<std::shared_ptr<CallRecord>> read_answer(const Record& record, const Spec& spec);
+
+}  // namespace runnel

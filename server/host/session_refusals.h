@@ -1,0 +1,25 @@
+// Why a call gets no session of a store, or was not saved in one.
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "server/host/stored_session.h"
+#include "storage/record.h"
+
+namespace runnel {
+
+// ABORTED: the call of `use` may not begin. `lease`: of calls on other servers.
+Status refusal_of(const Begun& begun, const SessionUse& use, Duration lease);
+
+// ABORTED: the call was saved before, as `record` has it, and nobody has its values.
+Status values_not_kept(const std::string& id, const Record& record);
+
+// ABORTED: the session was deleted, or another server continues it.
+Status lost_session(const std::string& id);
+
+// ABORTED: the session is there, so its client must not hear NOT_FOUND.
+Status state_was_replaced(const std::string& id);
+
+}  // namespace runnel
