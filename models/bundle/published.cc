@@ -15,6 +15,8 @@ namespace {
 
 // A bundle's own file, which is read here first, may have two values per value of its vocabulary.
 constexpr JsonLimits kLimits{.bytes = kMaxConfigBytes, .values = 1 << 22, .depth = 16};
+constexpr size_t kMostRefused = 60;  // bytes of a value in a message
+constexpr size_t kMostLayers = 16;   // in a message
 constexpr std::array<std::string_view, 3> kNotFinite = {"-Infinity", "Infinity", "NaN"};
 
 std::string range_text(int64_t min, int64_t max) {
@@ -78,6 +80,29 @@ const Family* family_of_type(const PublishedConfig& config) {
   config.faults().add("model_type", quoted_choices(known) + ", the families that are implemented",
                       describe_unread(type));
   return nullptr;
+}
+
+// A value that is refused: lists and objects as JSON.
+std::string refused_text(const Json& value) {
+  return value.is_structured() ? printable(json_text(value), kMostRefused) : describe(value);
+}
+
+// "attention in layers 1 and 3" of such numbers; the value itself where it is something else.
+std::string attention_text(const Json& value) {
+  const bool has_list = value.is_object() && value.contains("layers");
+  const Json& layers = has_list ? value["layers"] : value;
+  if (!layers.is_array() || layers.empty() ||
+      !std::ranges::all_of(layers, [](const Json& one) { return one.is_number_integer(); })) {
+    return refused_text(value);
+  }
+  const size_t shown = std::min(layers.size(), kMostLayers);
+  const size_t left = layers.size() - shown;
+  std::string text = layers.size() == 1 ? "attention in layer " : "attention in layers ";
+  for (size_t i = 0; i < shown; ++i) {
+    if (i > 0) text += i + 1 == shown && left == 0 ? " and " : ", ";
+    text += layers[i].dump();
+  }
+  return left == 0 ? text : text + " and " + std::to_string(left) + " more";
 }
 
 bool has_untyped_key(const Json& config) {
@@ -178,10 +203,20 @@ void PublishedConfig::allow(const char* key, std::initializer_list<const char*> 
 }
 
 void PublishedConfig::allow_nothing(const char* key, const char* what) const {
-  const Json* const member = find(key);
-  if (member == nullptr || (member->is_structured() && member->empty())) return;
+  if (!asks_for(key)) return;
   faults_.add(path(key), std::string("null, as ") + what + " is not implemented",
-              describe(*member));
+              refused_text(*find(key)));
+}
+
+void PublishedConfig::refuse_attention(const char* key) const {
+  if (!asks_for(key)) return;
+  faults_.add(path(key), "null, as attention in some of the layers is not implemented",
+              attention_text(*find(key)));
+}
+
+bool PublishedConfig::asks_for(const char* key) const {
+  const Json* const member = find(key);
+  return member != nullptr && !(member->is_structured() && member->empty());
 }
 
 int PublishedModel::size(const std::string& tensor, size_t dimension, int64_t max) const {

@@ -52,8 +52,14 @@ class PublishedConfig {
   void allow(const char* key, bool only) const;
   void allow(const char* key, std::initializer_list<const char*> only) const;
   void allow_nothing(const char* key, const char* what) const;
+  // The same for the layers of a hybrid that have attention: a list of their numbers, or an object
+  // that has the list as "layers". The fault names them.
+  void refuse_attention(const char* key) const;
 
  private:
+  // Whether the key is there and is not an empty list or object.
+  bool asks_for(const char* key) const;
+
   Faults& faults_;
   const Json* node_ = nullptr;
   std::string path_;

@@ -62,7 +62,7 @@ int groups_of(const PublishedModel& model, const Mamba2Spec& sizes) {
 // Hugging Face's and flash-linear-attention's keys.
 void read_hugging_face(const PublishedModel& model, Mamba2Spec& sizes) {
   const PublishedConfig& config = model.config;
-  config.allow_nothing("attn", "attention in some of the layers");
+  config.refuse_attention("attn");
   config.allow("hidden_act", {"silu", "swish"});
   for (const char* const key : {"rms_norm", "rmsnorm"}) config.allow(key, true);
   config.allow("D_has_hdim", false);
@@ -92,7 +92,7 @@ void read_hugging_face(const PublishedModel& model, Mamba2Spec& sizes) {
 
 // state-spaces' keys; absent ones have the defaults of its code.
 void read_state_spaces(const PublishedConfig& config, Mamba2Spec& sizes) {
-  config.allow_nothing("attn_layer_idx", "attention in some of the layers");
+  config.refuse_attention("attn_layer_idx");
   config.allow_nothing("attn_cfg", "attention in some of the layers");
   config.allow("rms_norm", true);
   config.integer_or("d_intermediate", 0, 0, 0);

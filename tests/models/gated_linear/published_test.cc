@@ -14,7 +14,12 @@ namespace {
 using testing::HasSubstr;
 
 constexpr KeyCase kCases[] = {
-    {"gla_plain", "attn", R"({"layers":[1]})", "null, as attention in some of the layers"},
+    {"gla_plain", "attn", R"({"layers":[1]})",
+     "null, as attention in some of the layers is not implemented, found attention in layer 1"},
+    {"gated_deltanet", "attn", R"({"layers":[1,3],"num_heads":4})",
+     "found attention in layers 1 and 3"},
+    {"kda", "attn", R"({"layers":[1,"x"]})", R"(found {"layers":[1,"x"]})"},
+    {"hgrn2", "attn", "true", "found true"},
     {"gla_plain", "attnres_block_size", "8", "found 8"},
     {"gla_plain", "hidden_act", "\"gelu\"",
      "'swish' or 'silu', all that is implemented, found 'gelu'"},
