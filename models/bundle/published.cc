@@ -71,9 +71,7 @@ const Family* family_of_type(const PublishedConfig& config) {
   const std::string type = config.text_or("model_type", "");
   std::vector<std::string_view> known;
   for (const Family& family : families()) {
-    const bool has_key =
-        family.untyped_key != nullptr && config.find(family.untyped_key) != nullptr;
-    if (is_untyped && has_key) return &family;
+    if (is_untyped && family.is_untyped != nullptr && family.is_untyped(config)) return &family;
     if (std::ranges::find(family.model_types, type) != family.model_types.end()) return &family;
     known.insert(known.end(), family.model_types.begin(), family.model_types.end());
   }
@@ -105,9 +103,13 @@ std::string attention_text(const Json& value) {
   return left == 0 ? text : text + " and " + std::to_string(left) + " more";
 }
 
-bool has_untyped_key(const Json& config) {
+// Whether a family knows the file without its model_type.
+bool is_known_untyped(const Json& config) {
+  const std::string file;
+  Faults faults(file);
+  const PublishedConfig keys(faults, &config);
   return std::ranges::any_of(families(), [&](const Family& family) {
-    return family.untyped_key != nullptr && config.contains(family.untyped_key);
+    return family.is_untyped != nullptr && family.is_untyped(keys);
   });
 }
 
@@ -256,7 +258,7 @@ std::string describe_unread(const std::string& type) {
 bool is_published(const Json& config) {
   return config.is_object() && !config.contains("runnel_bundle") &&
          (config.contains("model_type") || config.contains("architectures") ||
-          has_untyped_key(config));
+          is_known_untyped(config));
 }
 
 Status check_family(const Json& config, const std::string& file) {

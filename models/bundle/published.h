@@ -90,8 +90,9 @@ bool is_published(const Json& config);
 // one.
 Status check_family(const Json& config, const std::string& file);
 
-// The spec of a published model, without its name, its text and the values that end it: model_type,
-// or the key ssm_cfg, says whose reader reads. INVALID_ARGUMENT names `file`.
+// The spec of a published model, without its name, its text and the values that end it. The family
+// of its model_type reads it, or the one that knows it without (Family::is_untyped).
+// INVALID_ARGUMENT names `file`.
 Result<Spec> published_spec(const Json& config, const StoredTensors& tensors,
                             const std::string& weights, const std::string& file);
 

@@ -5,9 +5,10 @@
 namespace runnel {
 void read_mamba1(const Fields& root, Faults& /*faults*/, Spec& spec) {
   auto& sizes = spec.model.emplace<Mamba1Spec>();
-  const Fields model = root.object(
-      "model", {"family", "layers", "width", "inner", "state_size", "rank", "taps", "bias",
-                "convolution_bias", "norm_eps", "mixer_eps", "tied", "table_rows"});
+  const Fields model =
+      root.object("model", {"family", "layers", "width", "inner", "state_size", "rank", "taps",
+                            "bias", "convolution_bias", "norm_eps", "mixer_eps", "tied",
+                            "table_rows", "state_spaces_names"});
   sizes.layers = model.small("layers", 1, kMaxLayers);
   sizes.width = model.small("width", 1, kMaxWidth);
   sizes.inner = model.small("inner", 1, kMaxWidth);
@@ -20,6 +21,7 @@ void read_mamba1(const Fields& root, Faults& /*faults*/, Spec& spec) {
   sizes.mixer_eps = model.eps("mixer_eps", sizes.mixer_eps);
   sizes.tied = model.boolean("tied", sizes.tied);
   sizes.table_rows = model.small("table_rows", spec.vocabulary, kMaxVocabulary);
+  sizes.state_spaces_names = model.boolean("state_spaces_names", false);
   spec.head.values = spec.vocabulary;
 }
 
@@ -37,6 +39,8 @@ OrderedJson model_to_json(const Mamba1Spec& sizes, const Spec& /*spec*/) {
   if (sizes.mixer_eps > 0.0F) model["mixer_eps"] = shortest(sizes.mixer_eps);
   model["tied"] = sizes.tied;
   model["table_rows"] = sizes.table_rows;
+  // Only where it differs: state files hold a digest of this.
+  if (sizes.state_spaces_names) model["state_spaces_names"] = true;
   return model;
 }
 

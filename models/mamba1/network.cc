@@ -109,7 +109,7 @@ class Mamba1 final : public Network {
 
 Mamba1::Mamba1(const Mamba1Spec& sizes, const NetworkParts& parts) : sizes_(sizes) {
   const Loader loader(sizes, parts);
-  const std::string table = "backbone.embeddings.weight";
+  const std::string table = sizes.embedding();
   table_ = loader.weights().vectors(table, embedding_);
   for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));
   const std::vector<float> ones(std::max(sizes.rank, sizes.state_size), 1.0F);

@@ -22,10 +22,13 @@ constexpr std::array kGpuNames = {"rwkv7_official",      "rwkv7_fla",         "r
                                   "mamba2_fla",          "fla_mamba2",        "transformers_mamba2",
                                   "state_spaces_mamba2"};
 // A GPU has no kernel for these: make_recurrences.py,
-constexpr std::array kEquations = {"gla_grouped",   "gla_plain",     "retnet",         "delta_net",
-                                   "delta_net_sum", "delta_net_raw", "gated_deltanet", "kda",
-                                   "hgrn2",         "rwkv6",         "rwkv5",          "mamba1",
-                                   "falcon_mamba"};
+constexpr std::array kEquations = {"gla_grouped",    "gla_plain",
+                                   "retnet",         "delta_net",
+                                   "delta_net_sum",  "delta_net_raw",
+                                   "gated_deltanet", "kda",
+                                   "hgrn2",          "rwkv6",
+                                   "rwkv5",          "mamba1",
+                                   "falcon_mamba",   "mamba1_state_spaces"};
 // and copy_checkpoints.py.
 constexpr std::array kFla = {"fla_gla", "fla_retnet", "fla_delta_net", "fla_gated_deltanet",
                              "fla_kda", "fla_hgrn2"};

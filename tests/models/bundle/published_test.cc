@@ -273,8 +273,11 @@ TEST(Published, WhatIsNotDoneOfMamba2IsRefusedByName) {
                    "time_step_limit.least: expected"},
            Refusal{kMamba2, mamba2, R"("conv_kernel": 1)",
                    "conv_kernel: expected an integer from 2"},
-           Refusal{kStateSpaces, ssm, R"("ssm_cfg": {"layer": null})",
-                   "ssm_cfg.layer: expected 'Mamba2', all that is implemented, found no such key"},
+           Refusal{kStateSpaces, ssm, R"("model_type": "mamba2", "ssm_cfg": {"layer": null})",
+                   "ssm_cfg.layer: expected 'Mamba2', the layer of this model_type, found no such "
+                   "key"},
+           Refusal{kStateSpaces, ssm, R"("ssm_cfg": {"layer": 2})",
+                   "ssm_cfg.layer: expected a string, found 2"},
            Refusal{kStateSpaces, ssm, R"("ssm_cfg": {"ngroups": 3})",
                    "ssm_cfg.ngroups: expected a divisor of 8"},
            Refusal{kStateSpaces, ssm, R"("attn_layer_idx": [1])",
