@@ -14,7 +14,7 @@ void Faults::add(const std::string& key, const std::string& what) {
 }
 
 Fields::Fields(Faults& faults, const Json* node, std::string path,
-               std::initializer_list<const char*> keys)
+               std::span<const char* const> keys)
     : faults_(faults), path_(std::move(path)) {
   if (node == nullptr) return;
   if (!node->is_object()) {
@@ -42,7 +42,7 @@ const Json* Fields::require(const char* key, const std::string& expected) const 
   return member;
 }
 
-Fields Fields::object(const char* key, std::initializer_list<const char*> keys) const {
+Fields Fields::object(const char* key, std::span<const char* const> keys) const {
   return {faults_, require(key, "an object"), path(key), keys};
 }
 

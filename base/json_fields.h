@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "base/json.h"
 #include "base/status.h"
@@ -51,8 +53,10 @@ class Faults {
 class Fields {
  public:
   // `node` null: there is no such object, which is a fault already.
+  Fields(Faults& faults, const Json* node, std::string path, std::span<const char* const> keys);
   Fields(Faults& faults, const Json* node, std::string path,
-         std::initializer_list<const char*> keys);
+         std::initializer_list<const char*> keys)
+      : Fields(faults, node, std::move(path), std::span(keys.begin(), keys.size())) {}
 
   std::string path(const char* key) const { return path_.empty() ? key : path_ + "." + key; }
 
@@ -62,7 +66,10 @@ class Fields {
   const Json* require(const char* key, const std::string& expected) const;
 
   // Members that must be there. Where one is not, or is something else, the least value is given.
-  Fields object(const char* key, std::initializer_list<const char*> keys) const;
+  Fields object(const char* key, std::span<const char* const> keys) const;
+  Fields object(const char* key, std::initializer_list<const char*> keys) const {
+    return object(key, std::span(keys.begin(), keys.size()));
+  }
   int64_t integer(const char* key, int64_t min, int64_t max) const;
   int small(const char* key, int64_t min, int64_t max) const {
     return static_cast<int>(integer(key, min, max));

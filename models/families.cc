@@ -33,7 +33,7 @@ namespace {
 // How files of a family say whose they are, and who reads them.
 struct Published {
   std::span<const std::string_view> model_types = {};
-  const char* untyped_key = nullptr;
+  bool (*is_untyped)(const PublishedConfig& config) = nullptr;
   std::span<const std::string_view> skipped = {};
   void (*read)(const PublishedModel& model, Spec& spec) = nullptr;
   std::span<const std::string_view> architectures = {};
@@ -55,7 +55,7 @@ constexpr Family row(const char* name, decltype(Family::read_config) read_config
       .read_config = read_config,
       .write_config = [](const Spec& spec) { return model_to_json(sizes_of<Sizes>(spec), spec); },
       .model_types = published.model_types,
-      .untyped_key = published.untyped_key,
+      .is_untyped = published.is_untyped,
       .skipped = published.skipped,
       .read_published = published.read,
       .architectures = published.architectures,
@@ -92,7 +92,7 @@ constexpr std::array kFamilies = {
                     .read_gguf = read_gguf_rwkv7}),
     row<Mamba2Spec>("mamba2", read_mamba2,
                     {.model_types = kMamba2Types,
-                     .untyped_key = "ssm_cfg",
+                     .is_untyped = is_untyped_mamba2,
                      .read = read_published_mamba2,
                      .architectures = kMamba2Types,
                      .read_gguf = read_gguf_mamba2}),
@@ -100,7 +100,9 @@ constexpr std::array kFamilies = {
                          {.model_types = kGatedLinearTypes, .read = read_published_gated_linear}),
     row<Rwkv6Spec>("rwkv6", read_rwkv6, {.model_types = kRwkv6Types, .read = read_published_rwkv6}),
     row<Mamba1Spec>("mamba1", read_mamba1,
-                    {.model_types = kMamba1Types, .read = read_published_mamba1}),
+                    {.model_types = kMamba1Types,
+                     .is_untyped = is_untyped_mamba1,
+                     .read = read_published_mamba1}),
     row<HybridSpec>("hybrid", read_hybrid,
                     {.model_types = kHybridTypes,
                      .skipped = kHybridSkipped,

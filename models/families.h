@@ -26,6 +26,7 @@ namespace runnel {
 class Faults;
 class Fields;
 class Network;
+class PublishedConfig;
 struct NetworkParts;
 struct PublishedModel;
 struct Spec;
@@ -47,8 +48,8 @@ struct Family {
 
   // model_type of the files as which it is published; none: it is not.
   std::span<const std::string_view> model_types;
-  // A key that its files without model_type have; null: all have model_type.
-  const char* untyped_key;
+  // Whether a file without model_type is of this family; null: all its files have model_type.
+  bool (*is_untyped)(const PublishedConfig& config);
   // How names begin of tensors in its files that are not read: of other inputs, and of training.
   std::span<const std::string_view> skipped;
   // Reads such a file into spec.model, spec.vocabulary and spec.head, within the bounds of

@@ -15,6 +15,8 @@ namespace {
 
 // A bundle's own file, which is read here first, may have two values per value of its vocabulary.
 constexpr JsonLimits kLimits{.bytes = kMaxConfigBytes, .values = 1 << 22, .depth = 16};
+constexpr size_t kMostRefused = 60;  // bytes of a value in a message
+constexpr size_t kMostLayers = 16;   // in a message
 constexpr std::array<std::string_view, 3> kNotFinite = {"-Infinity", "Infinity", "NaN"};
 
 std::string range_text(int64_t min, int64_t max) {
@@ -69,9 +71,7 @@ const Family* family_of_type(const PublishedConfig& config) {
   const std::string type = config.text_or("model_type", "");
   std::vector<std::string_view> known;
   for (const Family& family : families()) {
-    const bool has_key =
-        family.untyped_key != nullptr && config.find(family.untyped_key) != nullptr;
-    if (is_untyped && has_key) return &family;
+    if (is_untyped && family.is_untyped != nullptr && family.is_untyped(config)) return &family;
     if (std::ranges::find(family.model_types, type) != family.model_types.end()) return &family;
     known.insert(known.end(), family.model_types.begin(), family.model_types.end());
   }
@@ -80,9 +80,36 @@ const Family* family_of_type(const PublishedConfig& config) {
   return nullptr;
 }
 
-bool has_untyped_key(const Json& config) {
+// A value that is refused: lists and objects as JSON.
+std::string refused_text(const Json& value) {
+  return value.is_structured() ? printable(json_text(value), kMostRefused) : describe(value);
+}
+
+// "attention in layers 1 and 3" of such numbers; the value itself where it is something else.
+std::string attention_text(const Json& value) {
+  const bool has_list = value.is_object() && value.contains("layers");
+  const Json& layers = has_list ? value["layers"] : value;
+  if (!layers.is_array() || layers.empty() ||
+      !std::ranges::all_of(layers, [](const Json& one) { return one.is_number_integer(); })) {
+    return refused_text(value);
+  }
+  const size_t shown = std::min(layers.size(), kMostLayers);
+  const size_t left = layers.size() - shown;
+  std::string text = layers.size() == 1 ? "attention in layer " : "attention in layers ";
+  for (size_t i = 0; i < shown; ++i) {
+    if (i > 0) text += i + 1 == shown && left == 0 ? " and " : ", ";
+    text += layers[i].dump();
+  }
+  return left == 0 ? text : text + " and " + std::to_string(left) + " more";
+}
+
+// Whether a family knows the file without its model_type.
+bool is_known_untyped(const Json& config) {
+  const std::string file;
+  Faults faults(file);
+  const PublishedConfig keys(faults, &config);
   return std::ranges::any_of(families(), [&](const Family& family) {
-    return family.untyped_key != nullptr && config.contains(family.untyped_key);
+    return family.is_untyped != nullptr && family.is_untyped(keys);
   });
 }
 
@@ -178,10 +205,20 @@ void PublishedConfig::allow(const char* key, std::initializer_list<const char*> 
 }
 
 void PublishedConfig::allow_nothing(const char* key, const char* what) const {
-  const Json* const member = find(key);
-  if (member == nullptr || (member->is_structured() && member->empty())) return;
+  if (!asks_for(key)) return;
   faults_.add(path(key), std::string("null, as ") + what + " is not implemented",
-              describe(*member));
+              refused_text(*find(key)));
+}
+
+void PublishedConfig::refuse_attention(const char* key) const {
+  if (!asks_for(key)) return;
+  faults_.add(path(key), "null, as attention in some of the layers is not implemented",
+              attention_text(*find(key)));
+}
+
+bool PublishedConfig::asks_for(const char* key) const {
+  const Json* const member = find(key);
+  return member != nullptr && !(member->is_structured() && member->empty());
 }
 
 int PublishedModel::size(const std::string& tensor, size_t dimension, int64_t max) const {
@@ -221,7 +258,7 @@ std::string describe_unread(const std::string& type) {
 bool is_published(const Json& config) {
   return config.is_object() && !config.contains("runnel_bundle") &&
          (config.contains("model_type") || config.contains("architectures") ||
-          has_untyped_key(config));
+          is_known_untyped(config));
 }
 
 Status check_family(const Json& config, const std::string& file) {

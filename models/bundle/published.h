@@ -52,8 +52,14 @@ class PublishedConfig {
   void allow(const char* key, bool only) const;
   void allow(const char* key, std::initializer_list<const char*> only) const;
   void allow_nothing(const char* key, const char* what) const;
+  // The same for the layers of a hybrid that have attention: a list of their numbers, or an object
+  // that has the list as "layers". The fault names them.
+  void refuse_attention(const char* key) const;
 
  private:
+  // Whether the key is there and is not an empty list or object.
+  bool asks_for(const char* key) const;
+
   Faults& faults_;
   const Json* node_ = nullptr;
   std::string path_;
@@ -84,8 +90,9 @@ bool is_published(const Json& config);
 // one.
 Status check_family(const Json& config, const std::string& file);
 
-// The spec of a published model, without its name, its text and the values that end it: model_type,
-// or the key ssm_cfg, says whose reader reads. INVALID_ARGUMENT names `file`.
+// The spec of a published model, without its name, its text and the values that end it. The family
+// of its model_type reads it, or the one that knows it without (Family::is_untyped).
+// INVALID_ARGUMENT names `file`.
 Result<Spec> published_spec(const Json& config, const StoredTensors& tensors,
                             const std::string& weights, const std::string& file);
 

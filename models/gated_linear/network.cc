@@ -2,16 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "models/matrix.h"
-#include "models/weights.h"
+#include "models/layered_network.h"
 
 namespace runnel {
 namespace {
 
+constexpr const char* kTable = "model.embeddings.weight";
 constexpr float kHgrn2NormEps = 1e-5F;  // whatever the file says: its code does not pass norm_eps
 
 // A projection, through its convolution where there is one.
@@ -24,18 +25,27 @@ struct Projection {
 };
 
 struct Layer {
-  Matrix norm, ffn_norm;
+  NormWeights norm, ffn_norm;
   Projection q, k, v;
   Weight decay_in, decay;  // decay_in: of low rank
   Weight beta;
   Weight gate_in, gate;
   Matrix decay_rate, decay_bias;
   Recurrence recurrence;
-  Matrix output_norm;
+  NormWeights output_norm;
   Weight out;
   Weight ffn_gate, ffn_up, ffn_down;
   int64_t state = 0;  // bytes from the start of a slot
 };
+
+// RetNet's decay of each head.
+std::vector<float> retentions(int heads) {
+  std::vector<float> all;
+  for (int head = 0; head < heads; ++head) {
+    all.push_back(static_cast<float>(1.0 - std::exp2(-5.0 - head)));
+  }
+  return all;
+}
 
 // The share of one layer's lower bound: sums of the softmax over layers, without the first row.
 std::vector<std::vector<float>> lower_bounds(const std::vector<float>& stored, int layers) {
@@ -67,11 +77,15 @@ class Loader {
 
   const WeightReader& weights() const { return weights_; }
 
+  NormWeights norm(const std::string& name) const {
+    return {weights_.matrix(name), {}, sizes_.norm_eps, 1, NormKind::kRms};
+  }
+
   Layer layer(int index) const {
     const std::string name = "model.layers." + std::to_string(index) + ".";
     Layer layer;
-    layer.norm = weights_.matrix(name + "attn_norm.weight");
-    layer.ffn_norm = weights_.matrix(name + "mlp_norm.weight");
+    layer.norm = norm(name + "attn_norm.weight");
+    layer.ffn_norm = norm(name + "mlp_norm.weight");
     read_inputs(index, name + "attn.", layer);
     read_recurrence(index, name + "attn.", layer);
     read_output(name + "attn.", layer);
@@ -121,16 +135,14 @@ class Loader {
         layer.decay = pack({.weight = attn + "gk_proj.1.weight", .bias = attn + "gk_proj.1.bias"});
         break;
       case GatedMixer::kRetNet:
-        layer.decay_rate = of_heads([](int head) { return 1.0 - std::exp2(-5.0 - head); });
+        layer.decay_rate = of_heads(retentions(sizes_.heads));
         break;
       case GatedMixer::kDeltaNet:
         break;
-      case GatedMixer::kGatedDeltaNet: {
+      case GatedMixer::kGatedDeltaNet:
         layer.decay = pack({.weight = attn + "a_proj.weight"});
-        const std::vector<float> bias = weights_.numbers(attn + "dt_bias");
-        layer.decay_bias = of_heads([&](int head) { return bias[head]; });
+        layer.decay_bias = of_heads(weights_.numbers(attn + "dt_bias"));
         break;
-      }
       case GatedMixer::kKda:
         layer.decay_in = pack({.weight = attn + "f_proj.0.weight"});
         layer.decay = pack({.weight = attn + "f_proj.1.weight"});
@@ -143,10 +155,9 @@ class Loader {
     layer.recurrence = recurrence_of(sizes_);
     auto& terms = std::get<GatedTerms>(layer.recurrence.terms);
     if (terms.decay == DecayKind::kSoftplus) {
-      const std::vector<float> log = weights_.numbers(attn + "A_log");
-      // Finite, so that a softplus of 0 keeps the state as it is.
-      layer.decay_rate =
-          of_heads([&](int head) { return std::min(std::exp(double{log[head]}), 3e38); });
+      std::vector<float> rates = weights_.numbers(attn + "A_log");
+      std::ranges::transform(rates, rates.begin(), rate_of);
+      layer.decay_rate = of_heads(rates);
     }
     terms.decay_rate = layer.decay_rate.view;
     terms.decay_bias = layer.decay_bias.view;
@@ -154,22 +165,19 @@ class Loader {
   }
 
   // A number of each head for all channels of its keys.
-  template <typename Number>
-  Matrix of_heads(const Number& number) const {
-    std::vector<float> all;
-    for (int head = 0; head < sizes_.heads; ++head) {
-      all.insert(all.end(), sizes_.dk, static_cast<float>(number(head)));
-    }
-    return weights_.matrix_of(all, 1);
+  Matrix of_heads(std::span<const float> numbers) const {
+    return weights_.matrix_of(repeated(numbers, sizes_.dk), 1);
   }
 
   void read_output(const std::string& attn, Layer& layer) const {
-    const std::vector<float> of_head = weights_.numbers(attn + names_of(sizes_).norm + ".weight");
-    std::vector<float> scale;
-    while (std::ssize(scale) < sizes_.output_width()) {
-      scale.insert(scale.end(), of_head.begin(), of_head.end());
-    }
-    layer.output_norm = weights_.matrix_of(scale, 1);
+    const bool hgrn2 = sizes_.mixer == GatedMixer::kHgrn2;  // norms all heads together
+    const int groups = hgrn2 ? 1 : sizes_.heads;
+    const std::string norm = attn + names_of(sizes_).norm + ".weight";
+    layer.output_norm = {weights_.matrix_of(tiled(weights_.numbers(norm), groups), 1),
+                         {},
+                         hgrn2 ? kHgrn2NormEps : sizes_.norm_eps,
+                         groups,
+                         NormKind::kRms};
     layer.out = pack({.weight = attn + "o_proj.weight"});
     if (!sizes_.gate) return;
     if (sizes_.gate_rank == 0) {
@@ -186,16 +194,12 @@ class Loader {
   std::vector<std::vector<float>> bounds_;
 };
 
-class GatedLinear final : public Network {
+class GatedLinear final : public LayeredNetwork {
  public:
   GatedLinear(const GatedLinearSpec& sizes, const NetworkParts& parts);
 
-  void forward(const Run& run) const override;
-
  private:
-  Norm norm(const Matrix& scale) const { return {scale.view, {}, sizes_.norm_eps, NormKind::kRms}; }
-  Norm output_norm(const Layer& layer) const;
-  View stream(const Run& run) const { return run.of(x_.view).columns(0, sizes_.width); }
+  void pass(const Run& run) const override;
   void project(const Run& run, const Layer& layer) const;
   void low_rank(const Run& run, const Weight& in, const Weight& weight, const Matrix& low,
                 View out) const;
@@ -204,34 +208,22 @@ class GatedLinear final : public Network {
 
   const GatedLinearSpec sizes_;
 
-  Matrix table_;
-  Embedding embedding_;
   std::vector<Layer> layers_;
-  Matrix final_norm_;
-  Weight head_;
 
-  // Activations at the largest batch. RetNet's x_ has the sines and cosines of the positions after
-  // the residual stream.
-  Matrix x_, u_, q_, k_, v_, decay_, decay_low_, beta_, gate_, gate_low_, y_, hidden_;
+  // Activations at the largest batch.
+  Matrix u_, q_, k_, v_, decay_, decay_low_, beta_, gate_, gate_low_, y_, hidden_;
 };
 
-GatedLinear::GatedLinear(const GatedLinearSpec& sizes, const NetworkParts& parts) : sizes_(sizes) {
+GatedLinear::GatedLinear(const GatedLinearSpec& sizes, const NetworkParts& parts)
+    : LayeredNetwork(parts, kTable, sizes.width, sizes.rotates() ? sizes.dk : 0), sizes_(sizes) {
   const Loader loader(sizes, parts);
-  const std::string table = "model.embeddings.weight";
-  table_ = loader.weights().vectors(table, embedding_);
   if (sizes.rotates()) {
     embedding_.position = PositionKind::kSinusoidal;
     embedding_.position_width = sizes.dk;
   }
   for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));
-  final_norm_ = loader.weights().matrix("model.norm.weight");
-  head_ = loader.weights().pack(
-      {.weight = sizes.tied ? table : "lm_head.weight", .rows = parts.bundle.spec.vocabulary},
-      parts.precision);
-  const auto device = [&](int cols) {
-    return make_matrix(parts.backend, DType::kF32, parts.limits.values, cols, Memory::kDevice);
-  };
-  x_ = device(sizes.width + (sizes.rotates() ? sizes.dk : 0));
+  read_head(parts, loader.norm("model.norm.weight"), sizes.tied ? kTable : "lm_head.weight");
+  const auto device = [&](int cols) { return activations(parts, cols); };
   u_ = device(sizes.width);
   q_ = device(sizes.query_width());
   k_ = device(sizes.key_width());
@@ -243,16 +235,6 @@ GatedLinear::GatedLinear(const GatedLinearSpec& sizes, const NetworkParts& parts
   if (sizes.decay_width() > 0) decay_ = device(sizes.decay_width());
   if (sizes.decay_rank > 0) decay_low_ = device(sizes.decay_rank);
   if (sizes.corrects() && sizes.beta) beta_ = device(sizes.heads);
-}
-
-// HGRN2 norms all heads together.
-Norm GatedLinear::output_norm(const Layer& layer) const {
-  const bool hgrn2 = sizes_.mixer == GatedMixer::kHgrn2;
-  return {layer.output_norm.view,
-          {},
-          hgrn2 ? kHgrn2NormEps : sizes_.norm_eps,
-          NormKind::kRms,
-          hgrn2 ? 1 : sizes_.heads};
 }
 
 // The products and convolutions that give q, k and v.
@@ -286,7 +268,7 @@ void GatedLinear::low_rank(const Run& run, const Weight& in, const Weight& weigh
 void GatedLinear::mix(const Run& run, const Layer& layer) const {
   Backend& lane = run.lane;
   const View x = stream(run);
-  lane.norm(x, View{}, norm(layer.norm), run.of(u_.view));
+  lane.norm(x, View{}, layer.norm.norm(), run.of(u_.view));
   project(run, layer);
   RecurrenceInputs inputs = {.q = run.of(q_.view), .k = run.of(k_.view), .v = run.of(v_.view)};
   if (sizes_.mixer == GatedMixer::kHgrn2) {
@@ -299,17 +281,17 @@ void GatedLinear::mix(const Run& run, const Layer& layer) const {
     inputs.rate = run.of(beta_.view);
     lane.matmul(run.of(u_.view), layer.beta, Activation::kNone, inputs.rate);
   }
-  if (sizes_.rotates()) inputs.turn = run.of(x_.view).columns(sizes_.width, sizes_.dk);
+  if (sizes_.rotates()) inputs.turn = positions(run);
   const View y = run.of(y_.view);
   lane.recur(run.rows, run.control, layer.recurrence, inputs, run.states_at(layer.state), y);
   if (sizes_.gate) {
     const View gate = run.of(gate_.view);
     low_rank(run, layer.gate_in, layer.gate, gate_low_, gate);
     const bool kda = sizes_.mixer == GatedMixer::kKda;
-    lane.gated_norm(y, output_norm(layer),
+    lane.gated_norm(y, layer.output_norm.norm(),
                     {.by = gate, .activation = kda ? Activation::kSigmoid : Activation::kSilu}, y);
   } else {
-    lane.norm(y, View{}, output_norm(layer), y);
+    lane.norm(y, View{}, layer.output_norm.norm(), y);
   }
   lane.matmul(y, layer.out, {Activation::kNone, {}, x}, x);
 }
@@ -319,23 +301,17 @@ void GatedLinear::feed_forward(const Run& run, const Layer& layer) const {
   const View x = stream(run);
   const View u = run.of(u_.view);
   const View hidden = run.of(hidden_.view);
-  run.lane.norm(x, View{}, norm(layer.ffn_norm), u);
+  run.lane.norm(x, View{}, layer.ffn_norm.norm(), u);
   run.lane.matmul(u, layer.ffn_gate, Activation::kSilu, hidden);
   run.lane.matmul(u, layer.ffn_up, {Activation::kNone, hidden}, hidden);
   run.lane.matmul(hidden, layer.ffn_down, {Activation::kNone, {}, x}, x);
 }
 
-// One step over a run of rows: the network, and the head where somebody looks at it.
-void GatedLinear::forward(const Run& run) const {
-  run.lane.embed(run.rows, run.values, run.control, embedding_, run.of(x_.view));
+void GatedLinear::pass(const Run& run) const {
   for (const Layer& layer : layers_) {
     mix(run, layer);
     feed_forward(run, layer);
   }
-  if (run.read == 0) return;
-  const View read = stream(run).top(run.read);
-  run.lane.norm(read, View{}, norm(final_norm_), read);
-  run.lane.matmul(read, head_, Activation::kNone, run.head);
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ GatedLinearKeys keys_of(GatedMixer mixer) {
 }
 
 void refuse_options(const PublishedConfig& config) {
-  config.allow_nothing("attn", "attention in some of the layers");
+  config.refuse_attention("attn");
   config.allow_nothing("attnres_block_size", "attention to blocks of layers");
   config.allow("hidden_act", {"swish", "silu"});
   config.allow("elementwise_affine", true);

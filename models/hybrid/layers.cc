@@ -1,21 +1,12 @@
 #include "models/hybrid/layers.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 #include <utility>
 
 #include "kernels/scalar_math.h"
 
 namespace runnel::hybrid {
-namespace {
-
-// What is beyond fp32 is its largest number, so that a dt of 0 keeps the state as it is.
-float exponential(float x) {
-  return static_cast<float>(std::min(std::exp(double{x}), double{FLT_MAX}));
-}
-
-}  // namespace
 
 std::vector<float> rotary_angles(int64_t positions, int dims, double theta) {
   std::vector<float> angles(positions * dims);
@@ -51,15 +42,16 @@ Scaled Loader::scaled(Weight weight, float factor) const {
   return {std::move(weight), std::move(factors)};
 }
 
-float Loader::rate_of(float stored) const { return sizes_.gguf ? -stored : exponential(stored); }
+std::vector<float> Loader::rates(const std::string& tensor) const {
+  std::vector<float> rates = weights_.numbers(tensor);
+  for (float& x : rates) x = sizes_.gguf ? -x : rate_of(x);
+  return rates;
+}
 
 Matrix Loader::norm(const std::string& tensor, float factor, int heads) const {
-  const std::vector<float> stored = weights_.numbers(tensor);
-  std::vector<float> scale;
-  for (int head = 0; head < heads; ++head) {
-    for (const float x : stored) scale.push_back((sizes_.zero_centred() ? 1.0F + x : x) * factor);
-  }
-  return row_of(scale);
+  std::vector<float> scale = weights_.numbers(tensor);
+  for (float& x : scale) x = (sizes_.zero_centred() ? 1.0F + x : x) * factor;
+  return row_of(tiled(scale, heads));
 }
 
 Layer Loader::layer(int index) const {
@@ -108,9 +100,7 @@ void Loader::read_mamba2(const std::string& name, RecurrentMixer& mixer) const {
   std::vector<float> all;
   for (const auto& [factor, columns] : blocks) all.insert(all.end(), columns, factor);
   if (std::ranges::any_of(all, [](float x) { return x != 1.0F; })) mixer.in.factors = row_of(all);
-  std::vector<float> rates = weights_.numbers(name + names_.rates);
-  std::ranges::transform(rates, rates.begin(), [&](float x) { return rate_of(x); });
-  mixer.decay_rate = row_of(rates);
+  mixer.decay_rate = row_of(rates(name + names_.rates));
   mixer.decay_bias = weights_.matrix(name + names_.dt_bias);
   mixer.skip = weights_.matrix(name + names_.skip);
   auto& terms = std::get<Mamba2Terms>(mixer.recurrence.terms);
@@ -128,25 +118,13 @@ void Loader::read_delta(int index, RecurrentMixer& mixer) const {
   mixer.z = pack(layer + names_.z, false);
   mixer.rate = pack(layer + names_.rate, false);
   mixer.dt = pack(layer + names_.dt, false);
-  // A number of each head for all channels of its keys.
-  const auto of_heads = [&](const std::string& tensor, auto number) {
-    std::vector<float> all;
-    for (const float x : weights_.numbers(name + tensor)) {
-      all.insert(all.end(), sizes_.dk, number(x));
-    }
-    return row_of(all);
-  };
-  mixer.decay_rate = of_heads(names_.rates, [&](float x) { return rate_of(x); });
-  mixer.decay_bias = of_heads(names_.dt_bias, [](float x) { return x; });
+  mixer.decay_rate = row_of(repeated(rates(name + names_.rates), sizes_.dk));
+  mixer.decay_bias = row_of(repeated(weights_.numbers(name + names_.dt_bias), sizes_.dk));
   auto& terms = std::get<GatedTerms>(mixer.recurrence.terms);
   terms.decay_rate = mixer.decay_rate.view;
   terms.decay_bias = mixer.decay_bias.view;
   const std::vector<float> of_head = weights_.numbers(name + names_.gated_norm + ".weight");
-  std::vector<float> scale;
-  for (int head = 0; head < sizes_.recurrent_heads; ++head) {
-    scale.insert(scale.end(), of_head.begin(), of_head.end());
-  }
-  mixer.norm = row_of(scale);
+  mixer.norm = row_of(tiled(of_head, sizes_.recurrent_heads));
 }
 
 // in_proj gives [B | C | x].

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "models/matrix.h"
-#include "models/network.h"
-#include "models/weights.h"
+#include "models/layered_network.h"
 
 namespace runnel::hybrid {
 
@@ -80,7 +78,7 @@ class Loader {
   AttentionMixer attention(int index) const;
   FeedForward feed_forward(int index) const;
   // exp(A_log), for which a GGUF file has -exp(A_log).
-  float rate_of(float stored) const;
+  std::vector<float> rates(const std::string& tensor) const;
 
   Weight pack(const std::string& name, bool bias) const;
   Weight pack_rows(const std::string& name, bool bias, int64_t first, int64_t rows,

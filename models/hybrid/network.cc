@@ -1,6 +1,8 @@
 #include "models/hybrid/network.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json_fields.h"
@@ -15,6 +17,8 @@ using hybrid::Layer;
 using hybrid::RecurrentMixer;
 using hybrid::Scaled;
 
+std::string table_of(const HybridSpec& sizes) { return names_of(sizes).table + ".weight"; }
+
 constexpr Norm kNoNorm = {{}, {}, 0.0F, NormKind::kNone};
 
 // One row of factors for `rows` rows; data null where there are none.
@@ -25,13 +29,12 @@ View spread(const Matrix& factors, int rows) {
   return view;
 }
 
-class Hybrid final : public Network {
+class Hybrid final : public LayeredNetwork {
  public:
   Hybrid(const HybridSpec& sizes, const NetworkParts& parts);
 
-  void forward(const Run& run) const override;
-
  private:
+  void pass(const Run& run) const override;
   Norm norm(const Matrix& scale, int groups = 1) const {
     return {scale.view, {}, sizes_.norm_eps, NormKind::kRms, groups};
   }
@@ -48,20 +51,16 @@ class Hybrid final : public Network {
   const HybridSpec sizes_;
   const StateLayout layout_;
 
-  Matrix table_;
-  Embedding embedding_;
   Matrix angles_;
   std::vector<Layer> layers_;
-  Matrix final_norm_;
-  Weight head_;
 
-  // Activations at the largest batch: the residual stream, what the recurrent mixer and the
-  // feed-forward read, what attention reads, and what is between.
-  Matrix x_, u_, attended_, projected_, z_, rate_, dt_, y_, q_, k_, v_, hidden_, up_;
+  // Activations at the largest batch: the input of the recurrent mixer and of the feed-forward,
+  // the input of attention, and everything between.
+  Matrix u_, attended_, projected_, z_, rate_, dt_, y_, q_, k_, v_, hidden_, up_;
 };
 
 Hybrid::Hybrid(const HybridSpec& sizes, const NetworkParts& parts)
-    : sizes_(sizes), layout_(parts.layout) {
+    : LayeredNetwork(parts, table_of(sizes), sizes.width), sizes_(sizes), layout_(parts.layout) {
   if (sizes.has_attention() && sizes.rotated > 0) {
     const WeightReader weights(parts.bundle, parts.backend);
     const int64_t positions = parts.layout.positions;
@@ -70,23 +69,16 @@ Hybrid::Hybrid(const HybridSpec& sizes, const NetworkParts& parts)
                           static_cast<int>(positions));
   }
   const hybrid::Loader loader(sizes, parts, angles_.view);
-  const std::string table = loader.names().table + ".weight";
-  table_ = loader.weights().vectors(table, embedding_);
   embedding_.scale = sizes.factors.embedding;
   for (int i = 0; i < sizes.depth(); ++i) layers_.push_back(loader.layer(i));
-  final_norm_ = loader.norm(loader.names().final_norm + ".weight", sizes.factors.head);
-  head_ = loader.weights().pack(
-      {.weight = sizes.tied ? table : std::string(loader.names().head) + ".weight",
-       .rows = parts.bundle.spec.vocabulary},
-      parts.precision);
+  Matrix scale = loader.norm(loader.names().final_norm + ".weight", sizes.factors.head);
+  read_head(parts, {std::move(scale), {}, sizes.norm_eps, 1, NormKind::kRms},
+            sizes.tied ? table_of(sizes) : std::string(loader.names().head) + ".weight");
   allocate(parts);
 }
 
 void Hybrid::allocate(const NetworkParts& parts) {
-  const auto device = [&](int cols) {
-    return make_matrix(parts.backend, DType::kF32, parts.limits.values, cols, Memory::kDevice);
-  };
-  x_ = device(sizes_.width);
+  const auto device = [&](int cols) { return activations(parts, cols); };
   u_ = device(sizes_.width);
   const bool has_states = sizes_.has_recurrence() && sizes_.style != HybridStyle::kLfm2;
   y_ = device(
@@ -110,13 +102,13 @@ void Hybrid::allocate(const NetworkParts& parts) {
 }
 
 void Hybrid::add(const Run& run, View y, const Scaled& product) const {
-  const View x = run.of(x_.view);
+  const View x = stream(run);
   run.lane.matmul(y, product.weight, {Activation::kNone, spread(product.factors, x.rows), x}, x);
 }
 
 // Both mixers of a layer read what was there before either of them.
 void Hybrid::mix(const Run& run, const Layer& layer) const {
-  const View x = run.of(x_.view);
+  const View x = stream(run);
   if (layer.recurrent) run.lane.norm(x, View{}, norm(layer.recurrent_norm), run.of(u_.view));
   if (layer.attention) {
     run.lane.norm(x, View{}, norm(layer.attention_norm), run.of(attended_.view));
@@ -220,7 +212,7 @@ void Hybrid::feed_forward(const Run& run, const FeedForward& layer) const {
   Backend& lane = run.lane;
   const View u = run.of(u_.view);
   View hidden = run.of(hidden_.view);
-  lane.norm(run.of(x_.view), View{}, norm(layer.norm), u);
+  lane.norm(stream(run), View{}, norm(layer.norm), u);
   if (!sizes_.gates_ffn()) {
     lane.matmul(u, layer.up, Activation::kSquaredRelu, hidden);
   } else if (layer.gate.factors.view.data == nullptr) {
@@ -237,18 +229,11 @@ void Hybrid::feed_forward(const Run& run, const FeedForward& layer) const {
   add(run, hidden, layer.down);
 }
 
-// One step over a run of rows: the network, and the head where somebody looks at it.
-void Hybrid::forward(const Run& run) const {
-  const View x = run.of(x_.view);
-  run.lane.embed(run.rows, run.values, run.control, embedding_, x);
+void Hybrid::pass(const Run& run) const {
   for (const Layer& layer : layers_) {
     mix(run, layer);
     if (layer.feed_forward) feed_forward(run, *layer.feed_forward);
   }
-  if (run.read == 0) return;
-  const View read = x.top(run.read);
-  run.lane.norm(read, View{}, norm(final_norm_), read);
-  run.lane.matmul(read, head_, Activation::kNone, run.head);
 }
 
 }  // namespace

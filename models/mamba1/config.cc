@@ -1,43 +1,35 @@
 #include "models/mamba1/config.h"
 
-#include "base/limits.h"
+#include "models/config_keys.h"
 
 namespace runnel {
+namespace {
+
+constexpr auto kKeys = [](auto& sizes, auto& keys) {
+  keys.size("layers", sizes.layers, 1, kMaxLayers);
+  keys.size("width", sizes.width);
+  keys.size("inner", sizes.inner);
+  keys.size("state_size", sizes.state_size);
+  keys.size("rank", sizes.rank);
+  keys.size("taps", sizes.taps, 2, kMaxTaps);
+  keys.on("bias", sizes.bias);
+  keys.on("convolution_bias", sizes.convolution_bias);
+  keys.eps("norm_eps", sizes.norm_eps);
+  keys.eps("mixer_eps", sizes.mixer_eps, sizes.mixer_eps > 0.0F);
+  keys.on("tied", sizes.tied);
+  keys.rows("table_rows", sizes.table_rows);
+  // Absent where it is false: state files hold a digest of this JSON.
+  keys.on("state_spaces_names", sizes.state_spaces_names, sizes.state_spaces_names);
+};
+
+}  // namespace
+
 void read_mamba1(const Fields& root, Faults& /*faults*/, Spec& spec) {
-  auto& sizes = spec.model.emplace<Mamba1Spec>();
-  const Fields model = root.object(
-      "model", {"family", "layers", "width", "inner", "state_size", "rank", "taps", "bias",
-                "convolution_bias", "norm_eps", "mixer_eps", "tied", "table_rows"});
-  sizes.layers = model.small("layers", 1, kMaxLayers);
-  sizes.width = model.small("width", 1, kMaxWidth);
-  sizes.inner = model.small("inner", 1, kMaxWidth);
-  sizes.state_size = model.small("state_size", 1, kMaxWidth);
-  sizes.rank = model.small("rank", 1, kMaxWidth);
-  sizes.taps = model.small("taps", 2, kMaxTaps);
-  sizes.bias = model.boolean("bias", sizes.bias);
-  sizes.convolution_bias = model.boolean("convolution_bias", sizes.convolution_bias);
-  sizes.norm_eps = model.eps("norm_eps", sizes.norm_eps);
-  sizes.mixer_eps = model.eps("mixer_eps", sizes.mixer_eps);
-  sizes.tied = model.boolean("tied", sizes.tied);
-  sizes.table_rows = model.small("table_rows", spec.vocabulary, kMaxVocabulary);
-  spec.head.values = spec.vocabulary;
+  read_keys<Mamba1Spec>(kKeys, root, spec);
 }
 
 OrderedJson model_to_json(const Mamba1Spec& sizes, const Spec& /*spec*/) {
-  OrderedJson model;
-  model["layers"] = sizes.layers;
-  model["width"] = sizes.width;
-  model["inner"] = sizes.inner;
-  model["state_size"] = sizes.state_size;
-  model["rank"] = sizes.rank;
-  model["taps"] = sizes.taps;
-  model["bias"] = sizes.bias;
-  model["convolution_bias"] = sizes.convolution_bias;
-  model["norm_eps"] = shortest(sizes.norm_eps);
-  if (sizes.mixer_eps > 0.0F) model["mixer_eps"] = shortest(sizes.mixer_eps);
-  model["tied"] = sizes.tied;
-  model["table_rows"] = sizes.table_rows;
-  return model;
+  return write_keys(kKeys, sizes);
 }
 
 }  // namespace runnel

@@ -1,20 +1,17 @@
 #include "models/mamba1/network.h"
 
 #include <algorithm>
-#include <cfloat>
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "models/matrix.h"
-#include "models/weights.h"
+#include "models/layered_network.h"
 
 namespace runnel {
 namespace {
 
 struct Layer {
-  Matrix norm;
+  NormWeights norm;
   Weight in;  // columns x and z
   Matrix taps, conv_bias;
   Convolution convolution;
@@ -33,11 +30,15 @@ class Loader {
 
   const WeightReader& weights() const { return weights_; }
 
+  NormWeights norm(const std::string& name) const {
+    return {weights_.matrix(name), {}, sizes_.norm_eps, 1, NormKind::kRms};
+  }
+
   Layer layer(int index) const {
     const std::string name = "backbone.layers." + std::to_string(index) + ".";
     const std::string mixer = name + "mixer.";
     Layer layer;
-    layer.norm = weights_.matrix(name + "norm.weight");
+    layer.norm = norm(name + "norm.weight");
     layer.in = linear(mixer + "in_proj", sizes_.bias);
     layer.taps = weights_.taps(mixer + "conv1d.weight");
     if (sizes_.convolution_bias) layer.conv_bias = weights_.matrix(mixer + "conv1d.bias");
@@ -61,8 +62,7 @@ class Loader {
                          parts_.precision);
   }
 
-  // exp of [channels, states] as the recurrence has S: [heads][states][columns]. What is beyond
-  // fp32 is its largest number, so that a dt of 0 keeps the state as it is.
+  // exp of [channels, states] as the recurrence has S: [heads][states][columns].
   Matrix rates(const std::string& name) const {
     const std::vector<float> stored = weights_.numbers(name);
     const int size = sizes_.head_size();
@@ -70,9 +70,8 @@ class Loader {
     std::vector<float> turned(stored.size());
     for (int channel = 0; channel < sizes_.inner; ++channel) {
       for (int n = 0; n < states; ++n) {
-        const double rate = std::exp(double{stored[int64_t{channel} * states + n]});
         const int64_t row = int64_t{channel} / size * states + n;
-        turned[row * size + channel % size] = static_cast<float>(std::min(rate, double{FLT_MAX}));
+        turned[row * size + channel % size] = rate_of(stored[int64_t{channel} * states + n]);
       }
     }
     return weights_.matrix_of(turned, sizes_.inner / size * states);
@@ -83,50 +82,37 @@ class Loader {
   const NetworkParts& parts_;
 };
 
-class Mamba1 final : public Network {
+class Mamba1 final : public LayeredNetwork {
  public:
   Mamba1(const Mamba1Spec& sizes, const NetworkParts& parts);
 
-  void forward(const Run& run) const override;
-
  private:
-  Norm norm(const Matrix& scale) const { return {scale.view, {}, sizes_.norm_eps, NormKind::kRms}; }
+  void pass(const Run& run) const override;
   void norm_terms(const Run& run) const;
   void mix(const Run& run, const Layer& layer) const;
 
   const Mamba1Spec sizes_;
 
-  Matrix table_;
-  Embedding embedding_;
   std::vector<Layer> layers_;
   Matrix ones_;  // the scale of norms without weights
-  Matrix final_norm_;
-  Weight head_;
 
   // Activations at the largest batch; terms_ are dt, B and C.
-  Matrix x_, u_, projected_, terms_, dt_, y_;
+  Matrix u_, projected_, terms_, dt_, y_;
 };
 
-Mamba1::Mamba1(const Mamba1Spec& sizes, const NetworkParts& parts) : sizes_(sizes) {
+Mamba1::Mamba1(const Mamba1Spec& sizes, const NetworkParts& parts)
+    : LayeredNetwork(parts, sizes.embedding(), sizes.width), sizes_(sizes) {
   const Loader loader(sizes, parts);
-  const std::string table = "backbone.embeddings.weight";
-  table_ = loader.weights().vectors(table, embedding_);
   for (int i = 0; i < sizes.layers; ++i) layers_.push_back(loader.layer(i));
   const std::vector<float> ones(std::max(sizes.rank, sizes.state_size), 1.0F);
   ones_ = loader.weights().matrix_of(ones, 1);
-  final_norm_ = loader.weights().matrix("backbone.norm_f.weight");
-  head_ = loader.weights().pack(
-      {.weight = sizes.tied ? table : "lm_head.weight", .rows = parts.bundle.spec.vocabulary},
-      parts.precision);
-  const auto device = [&](int cols) {
-    return make_matrix(parts.backend, DType::kF32, parts.limits.values, cols, Memory::kDevice);
-  };
-  x_ = device(sizes.width);
-  u_ = device(sizes.width);
-  projected_ = device(2 * sizes.inner);
-  terms_ = device(sizes.rank + 2 * sizes.state_size);
-  dt_ = device(sizes.inner);
-  y_ = device(sizes.inner);
+  read_head(parts, loader.norm("backbone.norm_f.weight"),
+            sizes.tied ? sizes.embedding() : "lm_head.weight");
+  u_ = activations(parts, sizes.width);
+  projected_ = activations(parts, 2 * sizes.inner);
+  terms_ = activations(parts, sizes.rank + 2 * sizes.state_size);
+  dt_ = activations(parts, sizes.inner);
+  y_ = activations(parts, sizes.inner);
 }
 
 // Falcon-Mamba's norms of dt, B and C.
@@ -143,9 +129,9 @@ void Mamba1::norm_terms(const Run& run) const {
 
 void Mamba1::mix(const Run& run, const Layer& layer) const {
   Backend& lane = run.lane;
-  const View x = run.of(x_.view);
+  const View x = stream(run);
   const View u = run.of(u_.view);
-  lane.norm(x, View{}, norm(layer.norm), u);
+  lane.norm(x, View{}, layer.norm.norm(), u);
   const View projected = run.of(projected_.view);
   lane.matmul(u, layer.in, Activation::kNone, projected);
   const View v = projected.columns(0, sizes_.inner);
@@ -167,15 +153,8 @@ void Mamba1::mix(const Run& run, const Layer& layer) const {
   lane.matmul(y, layer.out, {Activation::kNone, {}, x}, x);
 }
 
-// One step over a run of rows: the paper's network, and the head where somebody looks at it.
-void Mamba1::forward(const Run& run) const {
-  const View x = run.of(x_.view);
-  run.lane.embed(run.rows, run.values, run.control, embedding_, x);
+void Mamba1::pass(const Run& run) const {
   for (const Layer& layer : layers_) mix(run, layer);
-  if (run.read == 0) return;
-  const View read = x.top(run.read);
-  run.lane.norm(read, View{}, norm(final_norm_), read);
-  run.lane.matmul(read, head_, Activation::kNone, run.head);
 }
 
 }  // namespace

@@ -33,8 +33,7 @@ std::vector<LayerStates> layers_of(const Mamba1Spec& sizes) {
 
 std::vector<ExpectedTensor> tensors_of(const Mamba1Spec& sizes, const Spec& /*spec*/) {
   const int64_t inner = sizes.inner;
-  std::vector<ExpectedTensor> tensors = {
-      {"backbone.embeddings.weight", {sizes.table_rows, sizes.width}}};
+  std::vector<ExpectedTensor> tensors = {{sizes.embedding(), {sizes.table_rows, sizes.width}}};
   for (int i = 0; i < sizes.layers; ++i) {
     const std::string layer = "backbone.layers." + std::to_string(i) + ".";
     const auto add = [&](const char* name, std::vector<int64_t> shape) {

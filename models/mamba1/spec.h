@@ -30,6 +30,13 @@ struct Mamba1Spec {
   bool tied = true;    // the head is the embedding
   int table_rows = 0;  // of embedding and head: Spec::vocabulary and padding
 
+  // The embedding is backbone.embedding.weight; Hugging Face's is backbone.embeddings.weight.
+  bool state_spaces_names = false;
+
+  // Its name.
+  const char* embedding() const {
+    return state_spaces_names ? "backbone.embedding.weight" : "backbone.embeddings.weight";
+  }
   // Channels that a head of the recurrence has: columns of its state.
   int head_size() const;
 };

@@ -4,8 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "base/limits.h"
-#include "base/text.h"
+#include "models/config_keys.h"
 
 namespace runnel {
 namespace {
@@ -35,53 +34,34 @@ void check_sizes(const Mamba2Spec& sizes, Faults& faults) {
   }
 }
 
+constexpr auto kKeys = [](auto& sizes, auto& keys) {
+  keys.choice("names", sizes.names, kNames);
+  keys.size("layers", sizes.layers, 1, kMaxLayers);
+  keys.size("width", sizes.width);
+  keys.size("heads", sizes.heads);
+  keys.size("head_size", sizes.head_size);
+  keys.size("state_size", sizes.state_size);
+  keys.size("groups", sizes.groups);
+  keys.size("taps", sizes.taps, 2, kMaxTaps);
+  keys.on("bias", sizes.bias);
+  keys.on("convolution_bias", sizes.convolution_bias);
+  keys.on("norm_before_gate", sizes.norm_before_gate);
+  keys.eps("norm_eps", sizes.norm_eps);
+  keys.number("dt_least", sizes.dt_least, kMaxTimeStep, sizes.dt_least > 0.0F);
+  keys.number("dt_most", sizes.dt_most, kMaxTimeStep, std::isfinite(sizes.dt_most));
+  keys.on("tied", sizes.tied);
+  keys.rows("table_rows", sizes.table_rows);
+};
+
 }  // namespace
 
 void read_mamba2(const Fields& root, Faults& faults, Spec& spec) {
-  auto& sizes = spec.model.emplace<Mamba2Spec>();
-  const Fields model = root.object(
-      "model", {"family", "names", "layers", "width", "heads", "head_size", "state_size", "groups",
-                "taps", "bias", "convolution_bias", "norm_before_gate", "norm_eps", "dt_least",
-                "dt_most", "tied", "table_rows"});
-  sizes.names = model.choice("names", kNames);
-  sizes.layers = model.small("layers", 1, kMaxLayers);
-  sizes.width = model.small("width", 1, kMaxWidth);
-  sizes.heads = model.small("heads", 1, kMaxWidth);
-  sizes.head_size = model.small("head_size", 1, kMaxWidth);
-  sizes.state_size = model.small("state_size", 1, kMaxWidth);
-  sizes.groups = model.small("groups", 1, kMaxWidth);
-  sizes.taps = model.small("taps", 2, kMaxTaps);
-  sizes.bias = model.boolean("bias", sizes.bias);
-  sizes.convolution_bias = model.boolean("convolution_bias", sizes.convolution_bias);
-  sizes.norm_before_gate = model.boolean("norm_before_gate", sizes.norm_before_gate);
-  sizes.norm_eps = model.eps("norm_eps", sizes.norm_eps);
-  sizes.dt_least = model.number("dt_least", sizes.dt_least, kMaxTimeStep);
-  sizes.dt_most = model.number("dt_most", sizes.dt_most, kMaxTimeStep);
-  sizes.tied = model.boolean("tied", sizes.tied);
-  sizes.table_rows = model.small("table_rows", spec.vocabulary, kMaxVocabulary);
-  spec.head.values = spec.vocabulary;
+  const auto& sizes = read_keys<Mamba2Spec>(kKeys, root, spec);
   if (faults.ok()) check_sizes(sizes, faults);
 }
 
 OrderedJson model_to_json(const Mamba2Spec& sizes, const Spec& /*spec*/) {
-  OrderedJson model;
-  model["names"] = name_of(kNames, sizes.names);
-  model["layers"] = sizes.layers;
-  model["width"] = sizes.width;
-  model["heads"] = sizes.heads;
-  model["head_size"] = sizes.head_size;
-  model["state_size"] = sizes.state_size;
-  model["groups"] = sizes.groups;
-  model["taps"] = sizes.taps;
-  model["bias"] = sizes.bias;
-  model["convolution_bias"] = sizes.convolution_bias;
-  model["norm_before_gate"] = sizes.norm_before_gate;
-  model["norm_eps"] = shortest(sizes.norm_eps);
-  if (sizes.dt_least > 0.0F) model["dt_least"] = shortest(sizes.dt_least);
-  if (std::isfinite(sizes.dt_most)) model["dt_most"] = shortest(sizes.dt_most);
-  model["tied"] = sizes.tied;
-  model["table_rows"] = sizes.table_rows;
-  return model;
+  return write_keys(kKeys, sizes);
 }
 
 }  // namespace runnel

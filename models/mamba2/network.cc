@@ -1,26 +1,24 @@
 #include "models/mamba2/network.h"
 
-#include <algorithm>
-#include <cfloat>
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "models/matrix.h"
-#include "models/weights.h"
+#include "models/layered_network.h"
 
 namespace runnel {
 namespace {
 
+constexpr const char* kTable = "backbone.embeddings.weight";
+
 struct Layer {
-  Matrix norm;
+  NormWeights norm;
   Weight in;  // columns z, x, B, C and dt
   Matrix conv_weight, conv_bias;
   Convolution convolution;
   Matrix dt_rate, dt_bias, skip;
   Recurrence recurrence;
-  Matrix gated_norm;
+  NormWeights gated_norm;
   Weight out;
   int64_t state = 0, conv_inputs = 0;  // of S and the convolution: bytes from the start of a slot
 };
@@ -31,11 +29,15 @@ class Loader {
   Loader(const Mamba2Spec& sizes, const WeightReader& weights, Precision precision)
       : sizes_(sizes), weights_(weights), precision_(precision) {}
 
+  NormWeights norm(const std::string& name, int groups = 1) const {
+    return {matrix(name), {}, sizes_.norm_eps, groups, NormKind::kRms};
+  }
+
   Layer layer(int index) const {
     const std::string name = "backbone.layers." + std::to_string(index) + ".";
     const std::string mixer = name + "mixer.";
     Layer layer;
-    layer.norm = matrix(name + "norm.weight");
+    layer.norm = norm(name + "norm.weight");
     layer.in = linear(mixer + "in_proj");
     layer.conv_weight = weights_.taps(in_file(mixer + "conv1d.weight"));
     if (sizes_.convolution_bias) layer.conv_bias = matrix(mixer + "conv1d.bias");
@@ -48,7 +50,7 @@ class Loader {
     terms.dt_rate = layer.dt_rate.view;
     terms.dt_bias = layer.dt_bias.view;
     terms.skip = layer.skip.view;
-    layer.gated_norm = matrix(mixer + "norm.weight");
+    layer.gated_norm = norm(mixer + "norm.weight", sizes_.groups);
     layer.out = linear(mixer + "out_proj");
     return layer;
   }
@@ -64,15 +66,10 @@ class Loader {
         precision_);
   }
 
-  // exp(A_log), for which a GGUF file has -exp(A_log). Beyond fp32 it is its largest number, so
-  // that a dt of 0 keeps the state as it is.
+  // exp(A_log), for which a GGUF file has -exp(A_log).
   Matrix rate(const std::string& name) const {
     std::vector<float> numbers = weights_.numbers(in_file(name));
-    for (float& x : numbers) {
-      x = sizes_.names == Mamba2Names::kGguf
-              ? -x
-              : static_cast<float>(std::min(std::exp(double{x}), double{FLT_MAX}));
-    }
+    for (float& x : numbers) x = sizes_.names == Mamba2Names::kGguf ? -x : rate_of(x);
     return weights_.matrix_of(numbers, 1);
   }
 
@@ -81,58 +78,43 @@ class Loader {
   const Precision precision_;
 };
 
-class Mamba2 final : public Network {
+class Mamba2 final : public LayeredNetwork {
  public:
   Mamba2(const Mamba2Spec& sizes, const NetworkParts& parts);
 
-  void forward(const Run& run) const override;
-
  private:
-  Norm norm(const Matrix& scale, int groups = 1) const {
-    return {scale.view, {}, sizes_.norm_eps, NormKind::kRms, groups};
-  }
+  void pass(const Run& run) const override;
   void mix(const Run& run, const Layer& layer) const;
 
   const Mamba2Spec sizes_;
 
-  Matrix table_;
-  Embedding embedding_;
   std::vector<Layer> layers_;
-  Matrix final_norm_;
-  Weight head_;
 
   // Activations at the largest batch.
-  Matrix x_, u_, projected_, y_;
+  Matrix u_, projected_, y_;
 };
 
-Mamba2::Mamba2(const Mamba2Spec& sizes, const NetworkParts& parts) : sizes_(sizes) {
+Mamba2::Mamba2(const Mamba2Spec& sizes, const NetworkParts& parts)
+    : LayeredNetwork(parts, name_in_file(sizes.names, kTable), sizes.width), sizes_(sizes) {
   const WeightReader weights(parts.bundle, parts.backend);
   const Loader loader(sizes, weights, parts.precision);
-  const std::string table = name_in_file(sizes.names, "backbone.embeddings.weight");
-  table_ = weights.vectors(table, embedding_);
   for (int i = 0; i < sizes.layers; ++i) {
     layers_.push_back(loader.layer(i));
     layers_.back().state = parts.layout.offsets[i][0];
     layers_.back().conv_inputs = parts.layout.offsets[i][1];
   }
-  final_norm_ = weights.matrix(name_in_file(sizes.names, "backbone.norm_f.weight"));
-  head_ = weights.pack({.weight = sizes.tied ? table : name_in_file(sizes.names, "lm_head.weight"),
-                        .rows = parts.bundle.spec.vocabulary},
-                       parts.precision);
-  const auto device = [&](int cols) {
-    return make_matrix(parts.backend, DType::kF32, parts.limits.values, cols, Memory::kDevice);
-  };
-  x_ = device(sizes.width);
-  u_ = device(sizes.width);
-  projected_ = device(sizes.projected());
-  y_ = device(sizes.inner());
+  read_head(parts, loader.norm("backbone.norm_f.weight"),
+            name_in_file(sizes.names, sizes.tied ? kTable : "lm_head.weight"));
+  u_ = activations(parts, sizes.width);
+  projected_ = activations(parts, sizes.projected());
+  y_ = activations(parts, sizes.inner());
 }
 
 void Mamba2::mix(const Run& run, const Layer& layer) const {
   Backend& lane = run.lane;
-  const View x = run.of(x_.view);
+  const View x = stream(run);
   const View u = run.of(u_.view);
-  lane.norm(x, View{}, norm(layer.norm), u);
+  lane.norm(x, View{}, layer.norm.norm(), u);
   const View projected = run.of(projected_.view);
   lane.matmul(u, layer.in, Activation::kNone, projected);
 
@@ -147,20 +129,12 @@ void Mamba2::mix(const Run& run, const Layer& layer) const {
                                    .decay = projected.columns(inner + xbc.cols, sizes_.heads)};
   const View y = run.of(y_.view);
   lane.recur(run.rows, run.control, layer.recurrence, inputs, run.states_at(layer.state), y);
-  lane.gated_norm(y, norm(layer.gated_norm, sizes_.groups),
-                  {.by = z, .before = !sizes_.norm_before_gate}, y);
+  lane.gated_norm(y, layer.gated_norm.norm(), {.by = z, .before = !sizes_.norm_before_gate}, y);
   lane.matmul(y, layer.out, {Activation::kNone, {}, x}, x);
 }
 
-// One step over a run of rows: the paper's network, and the head where somebody looks at it.
-void Mamba2::forward(const Run& run) const {
-  const View x = run.of(x_.view);
-  run.lane.embed(run.rows, run.values, run.control, embedding_, x);
+void Mamba2::pass(const Run& run) const {
   for (const Layer& layer : layers_) mix(run, layer);
-  if (run.read == 0) return;
-  const View read = x.top(run.read);
-  run.lane.norm(read, View{}, norm(final_norm_), read);
-  run.lane.matmul(read, head_, Activation::kNone, run.head);
 }
 
 }  // namespace

@@ -10,6 +10,10 @@
 namespace runnel {
 namespace {
 
+constexpr const char* kStateSpaces = "ssm_cfg";  // a key that their configs alone have
+constexpr const char* kLayer = "layer";
+constexpr const char* kMamba1 = "Mamba1";
+constexpr const char* kMamba2 = "Mamba2";
 constexpr int kHeadSize = 64;
 constexpr int kStateSize = 128;
 constexpr int kExpand = 2;
@@ -62,7 +66,7 @@ int groups_of(const PublishedModel& model, const Mamba2Spec& sizes) {
 // Hugging Face's and flash-linear-attention's keys.
 void read_hugging_face(const PublishedModel& model, Mamba2Spec& sizes) {
   const PublishedConfig& config = model.config;
-  config.allow_nothing("attn", "attention in some of the layers");
+  config.refuse_attention("attn");
   config.allow("hidden_act", {"silu", "swish"});
   for (const char* const key : {"rms_norm", "rmsnorm"}) config.allow(key, true);
   config.allow("D_has_hdim", false);
@@ -92,15 +96,15 @@ void read_hugging_face(const PublishedModel& model, Mamba2Spec& sizes) {
 
 // state-spaces' keys; absent ones have the defaults of its code.
 void read_state_spaces(const PublishedConfig& config, Mamba2Spec& sizes) {
-  config.allow_nothing("attn_layer_idx", "attention in some of the layers");
-  config.allow_nothing("attn_cfg", "attention in some of the layers");
-  config.allow("rms_norm", true);
-  config.integer_or("d_intermediate", 0, 0, 0);
-  const PublishedConfig layer = config.object("ssm_cfg");
-  if (layer.text_or("layer", "Mamba1") != "Mamba2") {
-    config.faults().add(
-        "ssm_cfg.layer", "'Mamba2', all that is implemented",
-        layer.find("layer") == nullptr ? "no such key" : describe(*layer.find("layer")));
+  refuse_state_spaces_options(config);
+  const PublishedConfig layer = config.object(kStateSpaces);
+  if (state_spaces_layer(config) != kMamba2) {
+    const Json* const found = layer.find(kLayer);
+    config.faults().add(layer.path(kLayer),
+                        is_untyped_mamba2(config)
+                            ? "'Mamba1' or 'Mamba2', the layers that are implemented"
+                            : "'Mamba2', the layer of this model_type",
+                        found == nullptr ? "no such key" : describe(*found));
   }
   layer.allow("D_has_hdim", false);
   layer.allow("rmsnorm", true);
@@ -123,6 +127,23 @@ void read_state_spaces(const PublishedConfig& config, Mamba2Spec& sizes) {
 
 }  // namespace
 
+bool is_untyped_mamba2(const PublishedConfig& config) {
+  const std::string layer = state_spaces_layer(config);
+  return !layer.empty() && layer != kMamba1;
+}
+
+std::string state_spaces_layer(const PublishedConfig& config) {
+  if (config.find(kStateSpaces) == nullptr) return "";
+  return config.object(kStateSpaces).text_or(kLayer, kMamba1);
+}
+
+void refuse_state_spaces_options(const PublishedConfig& config) {
+  config.refuse_attention("attn_layer_idx");
+  config.allow_nothing("attn_cfg", "attention in some of the layers");
+  config.allow("rms_norm", true);
+  config.integer_or("d_intermediate", 0, 0, 0);
+}
+
 void read_time_step_limit(const PublishedConfig& config, const char* key, float& least,
                           float& most) {
   const Json* const found = config.find(key);
@@ -143,7 +164,7 @@ void read_time_step_limit(const PublishedConfig& config, const char* key, float&
 void read_published_mamba2(const PublishedModel& model, Spec& spec) {
   auto& sizes = spec.model.emplace<Mamba2Spec>();
   const PublishedConfig& config = model.config;
-  if (config.find("ssm_cfg") != nullptr) {
+  if (config.find(kStateSpaces) != nullptr) {
     read_state_spaces(config, sizes);
   } else {
     read_hugging_face(model, sizes);

@@ -3,7 +3,7 @@
 #include <array>
 #include <string>
 
-#include "base/limits.h"
+#include "models/config_keys.h"
 
 namespace runnel {
 namespace {
@@ -11,46 +11,32 @@ namespace {
 constexpr std::array kVersions = {Choice{"6", Rwkv6Version::kSix},
                                   Choice{"5.2", Rwkv6Version::kFive}};
 
+constexpr auto kKeys = [](auto& sizes, auto& keys) {
+  keys.choice("version", sizes.version, kVersions);
+  keys.size("layers", sizes.layers, 1, kMaxLayers);
+  keys.size("width", sizes.width);
+  keys.size("heads", sizes.heads);
+  keys.size("ffn", sizes.ffn);
+  if (sizes.is_six()) {
+    keys.size("mix_rank", sizes.mix_rank);
+    keys.size("decay_rank", sizes.decay_rank);
+  }
+  keys.eps("norm_eps", sizes.norm_eps);
+  keys.eps("head_norm_eps", sizes.head_norm_eps);
+  keys.rows("table_rows", sizes.table_rows);
+};
+
 }  // namespace
 
 void read_rwkv6(const Fields& root, Faults& faults, Spec& spec) {
-  auto& sizes = spec.model.emplace<Rwkv6Spec>();
-  const Fields model =
-      root.object("model", {"family", "version", "layers", "width", "heads", "ffn", "mix_rank",
-                            "decay_rank", "norm_eps", "head_norm_eps", "table_rows"});
-  sizes.version = model.choice("version", kVersions);
-  sizes.layers = model.small("layers", 1, kMaxLayers);
-  sizes.width = model.small("width", 1, kMaxWidth);
-  sizes.heads = model.small("heads", 1, kMaxWidth);
-  sizes.ffn = model.small("ffn", 1, kMaxWidth);
-  if (sizes.is_six()) {
-    sizes.mix_rank = model.small("mix_rank", 1, kMaxWidth);
-    sizes.decay_rank = model.small("decay_rank", 1, kMaxWidth);
-  }
-  sizes.norm_eps = model.eps("norm_eps", sizes.norm_eps);
-  sizes.head_norm_eps = model.eps("head_norm_eps", sizes.head_norm_eps);
-  sizes.table_rows = model.small("table_rows", spec.vocabulary, kMaxVocabulary);
-  spec.head.values = spec.vocabulary;
+  const auto& sizes = read_keys<Rwkv6Spec>(kKeys, root, spec);
   if (!faults.ok() || sizes.width % sizes.heads == 0) return;
   faults.add("model.width", "a multiple of " + std::to_string(sizes.heads) + " (model.heads)",
              std::to_string(sizes.width));
 }
 
 OrderedJson model_to_json(const Rwkv6Spec& sizes, const Spec& /*spec*/) {
-  OrderedJson model;
-  model["version"] = name_of(kVersions, sizes.version);
-  model["layers"] = sizes.layers;
-  model["width"] = sizes.width;
-  model["heads"] = sizes.heads;
-  model["ffn"] = sizes.ffn;
-  if (sizes.is_six()) {
-    model["mix_rank"] = sizes.mix_rank;
-    model["decay_rank"] = sizes.decay_rank;
-  }
-  model["norm_eps"] = shortest(sizes.norm_eps);
-  model["head_norm_eps"] = shortest(sizes.head_norm_eps);
-  model["table_rows"] = sizes.table_rows;
-  return model;
+  return write_keys(kKeys, sizes);
 }
 
 }  // namespace runnel

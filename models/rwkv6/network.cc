@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/matrix.h"
-#include "models/weights.h"
+#include "models/layered_network.h"
 
 namespace runnel {
 namespace {
@@ -17,13 +16,6 @@ namespace {
 // kW: its rows of mu are those from kK on.
 enum Mix { kW, kK, kV, kR, kG, kMixes };
 constexpr const char* kMixNames[] = {"w", "k", "v", "r", "g"};
-
-struct NormWeights {
-  Matrix scale, shift;
-  float eps = 0.0F;
-  int groups = 1;
-  Norm norm() const { return {scale.view, shift.view, eps, NormKind::kLayer, groups}; }
-};
 
 struct Layer {
   NormWeights ln1, ln2, ln_x;
@@ -147,13 +139,12 @@ class Loader {
   const Precision precision_;
 };
 
-class Rwkv6 final : public Network {
+class Rwkv6 final : public LayeredNetwork {
  public:
   Rwkv6(const Rwkv6Spec& sizes, const NetworkParts& parts);
 
-  void forward(const Run& run) const override;
-
  private:
+  void pass(const Run& run) const override;
   View block(const Run& run, const Matrix& matrix, int index) const {
     return run.of(matrix.view).columns(index * sizes_.width, sizes_.width);
   }
@@ -167,22 +158,19 @@ class Rwkv6 final : public Network {
 
   const Rwkv6Spec sizes_;
 
-  Matrix table_, difference_;
+  Matrix difference_;
   Convolution to_difference_;
-  Embedding embedding_;
-  NormWeights ln0_, ln_out_;
+  NormWeights ln0_;
   std::vector<Layer> layers_;
-  Weight head_;
 
   // Activations at the largest batch; `input_` is [x | d] with d = the input before - x.
-  Matrix x_, input_, low_, mixed_, r_, k_, v_, w_, w_low_, g_, y_, hidden_;
+  Matrix input_, low_, mixed_, r_, k_, v_, w_, w_low_, g_, y_, hidden_;
 };
 
-Rwkv6::Rwkv6(const Rwkv6Spec& sizes, const NetworkParts& parts) : sizes_(sizes) {
+Rwkv6::Rwkv6(const Rwkv6Spec& sizes, const NetworkParts& parts)
+    : LayeredNetwork(parts, "emb.weight", sizes.width), sizes_(sizes) {
   const Loader loader(sizes, parts);
-  table_ = loader.weights().vectors("emb.weight", embedding_);
   ln0_ = loader.norm("blocks.0.ln0");
-  ln_out_ = loader.norm("ln_out");
   for (int i = 0; i < sizes.layers; ++i) {
     const std::vector<int64_t>& offsets = parts.layout.offsets[i];
     layers_.push_back(loader.layer(i));
@@ -190,16 +178,12 @@ Rwkv6::Rwkv6(const Rwkv6Spec& sizes, const NetworkParts& parts) : sizes_(sizes) 
     layers_.back().time_input = offsets[1];
     layers_.back().channel_input = offsets[2];
   }
-  head_ = loader.weights().pack({.weight = "head.weight", .rows = parts.bundle.spec.vocabulary},
-                                parts.precision);
+  read_head(parts, loader.norm("ln_out"), "head.weight");
   std::vector<float> taps(2 * sizes.width, 1.0F);
   std::fill(taps.begin() + sizes.width, taps.end(), -1.0F);
   difference_ = loader.weights().matrix_of(taps, 2);
   to_difference_ = {difference_.view, {}, Activation::kNone};
-  const auto device = [&](int cols) {
-    return make_matrix(parts.backend, DType::kF32, parts.limits.values, cols, Memory::kDevice);
-  };
-  x_ = device(sizes.width);
+  const auto device = [&](int cols) { return activations(parts, cols); };
   input_ = device(2 * sizes.width);
   mixed_ = device(kMixes * sizes.width);
   for (Matrix* matrix : {&r_, &k_, &v_, &g_, &y_}) *matrix = device(sizes.width);
@@ -214,7 +198,7 @@ Rwkv6::Rwkv6(const Rwkv6Spec& sizes, const NetworkParts& parts) : sizes_(sizes) 
 void Rwkv6::mix_inputs(const Run& run, const Layer& layer) const {
   Backend& lane = run.lane;
   const View x = block(run, input_, 0);
-  lane.norm(run.of(x_.view), View{}, layer.ln1.norm(), x);
+  lane.norm(stream(run), View{}, layer.ln1.norm(), x);
   if (!sizes_.is_six()) {
     lane.shift(run.rows, x, layer.mu.view, run.states_at(layer.time_input),
                run.of(mixed_.view).columns(0, (kMixes - kK) * sizes_.width));
@@ -249,7 +233,7 @@ void Rwkv6::time_mixing(const Run& run, const Layer& layer) const {
     lane.matmul(mixed(run, kW), layer.decay_in, Activation::kTanh, run.of(w_low_.view));
     lane.matmul(run.of(w_low_.view), layer.decay, Activation::kNone, inputs.decay);
   }
-  const View x = run.of(x_.view);
+  const View x = stream(run);
   const View y = run.of(y_.view);
   lane.recur(run.rows, run.control, layer.recurrence, inputs, run.states_at(layer.state), y);
   lane.gated_norm(y, layer.ln_x.norm(), {.by = g}, y);
@@ -257,7 +241,7 @@ void Rwkv6::time_mixing(const Run& run, const Layer& layer) const {
 }
 
 void Rwkv6::channel_mixing(const Run& run, const Layer& layer) const {
-  const View x = run.of(x_.view);
+  const View x = stream(run);
   const View normed = block(run, input_, 0);
   const View r = run.of(r_.view);
   run.lane.norm(x, View{}, layer.ln2.norm(), normed);
@@ -270,19 +254,13 @@ void Rwkv6::channel_mixing(const Run& run, const Layer& layer) const {
   run.lane.matmul(run.of(hidden_.view), layer.ffn_value, {Activation::kNone, r, x}, x);
 }
 
-// One step over a run of rows: the paper's network, and the head where somebody looks at it.
-void Rwkv6::forward(const Run& run) const {
-  const View x = run.of(x_.view);
-  run.lane.embed(run.rows, run.values, run.control, embedding_, x);
+void Rwkv6::pass(const Run& run) const {
+  const View x = stream(run);
   run.lane.norm(x, View{}, ln0_.norm(), x);
   for (const Layer& layer : layers_) {
     time_mixing(run, layer);
     channel_mixing(run, layer);
   }
-  if (run.read == 0) return;
-  const View read = x.top(run.read);
-  run.lane.norm(read, View{}, ln_out_.norm(), read);
-  run.lane.matmul(read, head_, Activation::kNone, run.head);
 }
 
 }  // namespace

@@ -7,21 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "models/matrix.h"
-#include "models/weights.h"
+#include "models/layered_network.h"
 
 namespace runnel {
 namespace {
 
+constexpr const char* kTable = "emb.weight";
+
 // The mixes of an input with the one before, in the order of a layer's mu.
 enum Mix { kR, kW, kK, kV, kA, kG };
-
-struct NormWeights {
-  Matrix scale, shift;
-  float eps = 0.0F;
-  int groups = 1;
-  Norm norm() const { return {scale.view, shift.view, eps, NormKind::kLayer, groups}; }
-};
 
 // second(activation(first(x))): the matrices of low rank.
 struct LowRank {
@@ -47,15 +41,6 @@ class Loader {
  public:
   Loader(const Rwkv7Spec& sizes, const WeightReader& weights, Precision precision)
       : sizes_(sizes), weights_(weights), precision_(precision) {}
-
-  Matrix vectors(Embedding& embedding) const {
-    return weights_.vectors(in_file("emb.weight"), embedding);
-  }
-
-  Weight head(int values) const {
-    const std::string name = in_file(sizes_.tied ? "emb.weight" : "head.weight");
-    return weights_.pack({.weight = name, .rows = values}, precision_);
-  }
 
   NormWeights norm(const std::string& name) const {
     const std::vector<float> zeros(sizes_.width);
@@ -131,14 +116,13 @@ class Loader {
   const Precision precision_;
 };
 
-class Rwkv7 final : public Network {
+class Rwkv7 final : public LayeredNetwork {
  public:
   Rwkv7(const Rwkv7Spec& sizes, const NetworkParts& parts);
 
-  void forward(const Run& run) const override;
-
  private:
-  void allocate_activations(Backend& backend, int inputs);
+  void pass(const Run& run) const override;
+  void allocate_activations(const NetworkParts& parts);
   void project(const Run& run, const Layer& layer, bool is_first, const RecurrenceInputs& inputs,
                View gate) const;
   void time_mixing(const Run& run, const Layer& layer, bool is_first) const;
@@ -146,21 +130,17 @@ class Rwkv7 final : public Network {
 
   const Rwkv7Spec sizes_;
 
-  Matrix table_;
-  Embedding embedding_;
   NormWeights ln0_;
   std::vector<Layer> layers_;
-  NormWeights ln_out_;
-  Weight head_;
 
   // Activations at the largest batch, named as in the paper; `first_` is v of the first layer.
-  Matrix x_, normed_, mixed_, low_, r_, w_, k_, v_, first_, mix_, a_, g_, bonus_, y_, hidden_;
+  Matrix normed_, mixed_, low_, r_, w_, k_, v_, first_, mix_, a_, g_, bonus_, y_, hidden_;
 };
 
-Rwkv7::Rwkv7(const Rwkv7Spec& sizes, const NetworkParts& parts) : sizes_(sizes) {
+Rwkv7::Rwkv7(const Rwkv7Spec& sizes, const NetworkParts& parts)
+    : LayeredNetwork(parts, name_in_file(sizes.names, kTable), sizes.width), sizes_(sizes) {
   const WeightReader weights(parts.bundle, parts.backend);
   const Loader loader(sizes, weights, parts.precision);
-  table_ = loader.vectors(embedding_);
   if (sizes.input_norm) ln0_ = loader.norm("blocks.0.ln0");
   for (int i = 0; i < sizes.layers; ++i) {
     const std::vector<int64_t>& offsets = parts.layout.offsets[i];
@@ -169,19 +149,17 @@ Rwkv7::Rwkv7(const Rwkv7Spec& sizes, const NetworkParts& parts) : sizes_(sizes) 
     layers_.back().time_input = offsets[1];
     layers_.back().channel_input = offsets[2];
   }
-  ln_out_ = loader.norm("ln_out");
-  head_ = loader.head(parts.bundle.spec.vocabulary);
-  allocate_activations(parts.backend, parts.limits.values);
+  read_head(parts, loader.norm("ln_out"),
+            name_in_file(sizes.names, sizes.tied ? kTable : "head.weight"));
+  allocate_activations(parts);
 }
 
-void Rwkv7::allocate_activations(Backend& backend, int inputs) {
-  const auto device = [&](int cols) {
-    return make_matrix(backend, DType::kF32, inputs, cols, Memory::kDevice);
-  };
+void Rwkv7::allocate_activations(const NetworkParts& parts) {
+  const auto device = [&](int cols) { return activations(parts, cols); };
   const Rwkv7Ranks& ranks = sizes_.ranks;
   mixed_ = device(layers_[0].mu.view.rows * sizes_.width);
   low_ = device(ranks.decay + ranks.rate + ranks.value + ranks.gate);
-  for (Matrix* matrix : {&x_, &normed_, &r_, &w_, &k_, &a_}) *matrix = device(sizes_.width);
+  for (Matrix* matrix : {&normed_, &r_, &w_, &k_, &a_}) *matrix = device(sizes_.width);
   for (Matrix* matrix : {&v_, &first_, &mix_, &g_, &bonus_, &y_}) {
     *matrix = device(sizes_.value_width);
   }
@@ -223,7 +201,7 @@ void Rwkv7::project(const Run& run, const Layer& layer, bool is_first,
 
 void Rwkv7::time_mixing(const Run& run, const Layer& layer, bool is_first) const {
   Backend& lane = run.lane;
-  const View x = run.of(x_.view);
+  const View x = stream(run);
   lane.norm(x, View{}, layer.ln1.norm(), run.of(normed_.view));
   lane.shift(run.rows, run.of(normed_.view), layer.mu.view, run.states_at(layer.time_input),
              run.of(mixed_.view));
@@ -248,7 +226,7 @@ void Rwkv7::time_mixing(const Run& run, const Layer& layer, bool is_first) const
 }
 
 void Rwkv7::channel_mixing(const Run& run, const Layer& layer) const {
-  const View x = run.of(x_.view);
+  const View x = stream(run);
   const View k = run.of(normed_.view);
   run.lane.norm(x, View{}, layer.ln2.norm(), k);
   run.lane.shift(run.rows, k, layer.ffn_mu.view, run.states_at(layer.channel_input), k);
@@ -256,19 +234,13 @@ void Rwkv7::channel_mixing(const Run& run, const Layer& layer) const {
   run.lane.matmul(run.of(hidden_.view), layer.ffn_value, {Activation::kNone, {}, x}, x);
 }
 
-// One step over a run of rows: the paper's network, and the head where somebody looks at it.
-void Rwkv7::forward(const Run& run) const {
-  const View x = run.of(x_.view);
-  run.lane.embed(run.rows, run.values, run.control, embedding_, x);
+void Rwkv7::pass(const Run& run) const {
+  const View x = stream(run);
   if (sizes_.input_norm) run.lane.norm(x, View{}, ln0_.norm(), x);
   for (int i = 0; i < sizes_.layers; ++i) {
     time_mixing(run, layers_[i], i == 0);
     channel_mixing(run, layers_[i]);
   }
-  if (run.read == 0) return;
-  const View read = x.top(run.read);
-  run.lane.norm(read, View{}, ln_out_.norm(), read);
-  run.lane.matmul(read, head_, Activation::kNone, run.head);
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ void read_heads(const PublishedConfig& config, Rwkv7Spec& sizes) {
 }
 
 void refuse_options(const PublishedConfig& config) {
-  config.allow_nothing("attn", "attention in some of the layers");
+  config.refuse_attention("attn");
   config.allow("elementwise_affine", true);
   config.allow("hidden_act", {"sqrelu"});
 }

@@ -70,8 +70,9 @@ StoredTensors rwkv6_tensors(Rwkv6Version version) {
   return stored_tensors(sizes);
 }
 
-StoredTensors mamba1_tensors() {
+StoredTensors mamba1_tensors(bool state_spaces_names) {
   Mamba1Spec sizes;
+  sizes.state_spaces_names = state_spaces_names;
   sizes.layers = 2;
   sizes.width = 8;
   sizes.inner = 16;
@@ -110,7 +111,8 @@ bool check_published(std::string_view text) {
                                       gated_linear_tensors(GatedMixer::kKda),
                                       rwkv6_tensors(Rwkv6Version::kSix),
                                       rwkv6_tensors(Rwkv6Version::kFive),
-                                      mamba1_tensors(),
+                                      mamba1_tensors(false),
+                                      mamba1_tensors(true),
                                       hybrid_tensors(HybridStyle::kQwen35),
                                       hybrid_tensors(HybridStyle::kLfm2),
                                       hybrid_tensors(HybridStyle::kNemotronH)};
@@ -162,6 +164,8 @@ std::vector<std::string> published_seeds() {
 "state_size":3,"n_groups":1,"expand":2,"vocab_size":9,"time_step_limit":[0.0,Infinity]})",
       R"({"ssm_cfg":{"layer":"Mamba2","headdim":4,"d_state":3},"d_model":8,"n_layer":2,
 "vocab_size":9,"attn_cfg":{}})",
+      R"({"ssm_cfg":{"d_state":3,"dt_rank":2},"d_model":8,"n_layer":2,"vocab_size":9,
+"rms_norm":true})",
       R"({"model_type":"gla","hidden_size":8,"num_hidden_layers":2,"num_heads":2,"expand_k":1.0,
 "expand_v":1.0,"clamp_min":-0.5,"feature_map":"relu","vocab_size":9,"intermediate_size":5})",
       R"({"model_type":"kda","hidden_size":8,"num_hidden_layers":2,"num_heads":2,"head_dim":4,

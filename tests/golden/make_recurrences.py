@@ -385,21 +385,20 @@ class Rwkv56:
 
 
 class Mamba1:
-    """Mamba-1 and Falcon-Mamba as transformers has them."""
+    """Mamba-1 and Falcon-Mamba as transformers has them, and Mamba-1 by state-spaces' names."""
 
     def __init__(self, config: Config):
         self.config = config
         self.width, self.inner = config["hidden_size"], config["intermediate_size"]
         self.states, self.rank = config["state_size"], config["time_step_rank"]
+        self.embedding = f"backbone.embedding{'' if config.get('state_spaces') else 's'}.weight"
 
     def shapes(self) -> Shapes:
         c, width, inner = self.config, self.width, self.inner
-        shapes: Shapes = {
-            "backbone.embeddings.weight": (c["vocab_size"], width),
-            "backbone.norm_f.weight": (width,),
-        }
+        rows = c["vocab_size"] + (3 if c.get("state_spaces") else 0)
+        shapes: Shapes = {self.embedding: (rows, width), "backbone.norm_f.weight": (width,)}
         if not c["tie_word_embeddings"]:
-            shapes["lm_head.weight"] = shapes["backbone.embeddings.weight"]
+            shapes["lm_head.weight"] = shapes[self.embedding]
         for layer in range(c["num_hidden_layers"]):
             mixer = f"backbone.layers.{layer}.mixer."
             shapes[f"backbone.layers.{layer}.norm.weight"] = (width,)
@@ -418,11 +417,11 @@ class Mamba1:
         states = [State() for _ in range(c["num_hidden_layers"])]
         eps = c["layer_norm_epsilon"]
         for value in values:
-            x = w["backbone.embeddings.weight"][value]
+            x = w[self.embedding][value]
             for layer, state in enumerate(states):
                 p = w.under(f"backbone.layers.{layer}.")
                 x = x + self.mix(p.under("mixer."), rms_norm(x, p["norm.weight"], eps), state)
-            head = w["backbone.embeddings.weight" if c["tie_word_embeddings"] else "lm_head.weight"]
+            head = w[self.embedding if c["tie_word_embeddings"] else "lm_head.weight"]
             rows.append(head @ rms_norm(x, w["backbone.norm_f.weight"], eps))
         return np.stack(rows)
 
@@ -516,7 +515,23 @@ MODELS: dict[str, tuple[type[GatedLinear | Rwkv56 | Mamba1], str, Config]] = {
         | {"conv_kernel": 3, "use_bias": True, "use_conv_bias": False, "layer_norm_epsilon": 1e-4}
         | {"mixer_rms_eps": 1e-3, "tie_word_embeddings": False},
     ),
+    "mamba1_state_spaces": (
+        Mamba1,
+        "f32",
+        {"model_type": "mamba", "intermediate_size": 48, "state_size": 16, "time_step_rank": 2, "conv_kernel": 4}
+        | {"use_bias": False, "use_conv_bias": True, "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True}
+        | {"state_spaces": True},
+    ),
 }
+
+
+def published_config(config: Config) -> Config:
+    """state-spaces' file says no more than this of a model whose sizes are the defaults of its code."""
+    if not config.get("state_spaces"):
+        return {key: item for key, item in config.items() if key not in ("joined", "norm_name", "bias")}
+    sizes = {"d_model": config["hidden_size"], "n_layer": config["num_hidden_layers"]}
+    options = {"rms_norm": True, "residual_in_fp32": True, "fused_add_norm": True, "pad_vocab_size_multiple": 8}
+    return sizes | {"vocab_size": VOCABULARY, "ssm_cfg": {}} | options
 
 
 def random_tensor(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
@@ -552,9 +567,8 @@ def make(name: str, compare: bool) -> None:
             assert worst < 1e-5, f"{name}: '{key}' differs by {worst}"
         return
     os.makedirs(folder, exist_ok=True)
-    ours = ("joined", "norm_name", "bias")
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
-        file.write(json.dumps({key: item for key, item in config.items() if key not in ours}, indent=2) + "\n")
+        file.write(json.dumps(published_config(config), indent=2) + "\n")
     for file_name, arrays, kept in (("model.safetensors", tensors, dtype), ("golden.bin", stored, "f32")):
         shapes = {key: array.shape for key, array in arrays.items()}
         bundle.write_safetensors(os.path.join(folder, file_name), shapes, arrays.__getitem__, kept)

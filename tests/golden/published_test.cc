@@ -1,5 +1,5 @@
-// Golden outputs of published families by their own classes (make_published.py), on every
-// instruction set.
+// Golden outputs of published families, on every instruction set: by their own classes
+// (make_published.py, copy_checkpoints.py) or by their equations (make_recurrences.py).
 
 #include <gtest/gtest.h>
 
@@ -19,12 +19,19 @@ constexpr double kTolerance = 5e-5;
 
 constexpr std::array kGpuNames = {"rwkv7_official",      "rwkv7_fla",         "rwkv7_fla_x",
                                   "mamba2_state_spaces", "mamba2_norm_first", "mamba2_hugging_face",
-                                  "mamba2_fla"};
-// make_recurrences.py. A GPU has no kernel for these.
-constexpr std::array kOthers = {"gla_grouped",   "gla_plain",     "retnet",         "delta_net",
-                                "delta_net_sum", "delta_net_raw", "gated_deltanet", "kda",
-                                "hgrn2",         "rwkv6",         "rwkv5",          "mamba1",
-                                "falcon_mamba"};
+                                  "mamba2_fla",          "fla_mamba2",        "transformers_mamba2",
+                                  "state_spaces_mamba2"};
+// A GPU has no kernel for these: make_recurrences.py,
+constexpr std::array kEquations = {"gla_grouped",    "gla_plain",
+                                   "retnet",         "delta_net",
+                                   "delta_net_sum",  "delta_net_raw",
+                                   "gated_deltanet", "kda",
+                                   "hgrn2",          "rwkv6",
+                                   "rwkv5",          "mamba1",
+                                   "falcon_mamba",   "mamba1_state_spaces"};
+// and copy_checkpoints.py.
+constexpr std::array kFla = {"fla_gla", "fla_retnet", "fla_delta_net", "fla_gated_deltanet",
+                             "fla_kda", "fla_hgrn2"};
 // make_hybrids.py; of the last ones by transformers' classes, how far those may be from others.
 struct HybridName {
   const char* name;
@@ -42,7 +49,8 @@ constexpr HybridName kHybrids[] = {{"hybrid_qwen3_5_image", 1e-4},
 
 std::vector<const char*> all_names() {
   std::vector<const char*> names(kGpuNames.begin(), kGpuNames.end());
-  names.insert(names.end(), kOthers.begin(), kOthers.end());
+  names.insert(names.end(), kEquations.begin(), kEquations.end());
+  names.insert(names.end(), kFla.begin(), kFla.end());
   for (const HybridName& hybrid : kHybrids) names.push_back(hybrid.name);
   return names;
 }

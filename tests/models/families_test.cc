@@ -49,6 +49,39 @@ TEST(Families, APublishedFileIsReadAsTheAlternativeOfItsType) {
   }
 }
 
+// A state file holds a digest of this JSON.
+TEST(Families, KeysAreWrittenInTheirOrder) {
+  const auto model = [](const Spec& spec) {
+    return OrderedJson::parse(spec_to_json(spec))["model"].dump();
+  };
+  EXPECT_EQ(model(small_mamba1_spec()),
+            R"({"family":"mamba1","layers":2,"width":20,"inner":78,"state_size":7,"rank":3,)"
+            R"("taps":4,"bias":true,"convolution_bias":true,"norm_eps":1e-05,"mixer_eps":1e-05,)"
+            R"("tied":true,"table_rows":14})");
+  EXPECT_EQ(model(small_mamba2_spec()),
+            R"({"family":"mamba2","names":"hugging_face","layers":2,"width":20,"heads":6,)"
+            R"("head_size":5,"state_size":7,"groups":2,"taps":4,"bias":true,)"
+            R"("convolution_bias":true,"norm_before_gate":false,"norm_eps":1e-05,"dt_least":0.5,)"
+            R"("dt_most":0.75,"tied":true,"table_rows":14})");
+  EXPECT_EQ(model(small_rwkv6_spec(Rwkv6Version::kFive)),
+            R"({"family":"rwkv6","version":"5.2","layers":2,"width":24,"heads":2,"ffn":33,)"
+            R"("norm_eps":1e-05,"head_norm_eps":0.00064,"table_rows":13})");
+}
+
+TEST(Families, AnUnknownKeyIsRefusedWithTheKnownOnes) {
+  const auto fault = [](const Spec& spec, const char* object) {
+    Json config = Json::parse(spec_to_json(spec));
+    config.at(Json::json_pointer(object))["x"] = 1;
+    return parse_spec(config.dump(), kFile).status().message();
+  };
+  EXPECT_EQ(fault(small_rwkv6_spec(Rwkv6Version::kFive), "/model"),
+            "config.json: model: expected one of the keys family, version, layers, width, heads, "
+            "ffn, mix_rank, decay_rank, norm_eps, head_norm_eps, table_rows, found 'x'");
+  EXPECT_EQ(fault(small_rwkv7_spec(), "/model/ranks"),
+            "config.json: model.ranks: expected one of the keys decay, rate, value, gate, found "
+            "'x'");
+}
+
 TEST(Families, NamesAndTypesAreOfOneFamilyEach) {
   std::set<std::string_view> names, types, architectures;
   for (const Family& family : families()) {

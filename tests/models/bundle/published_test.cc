@@ -209,7 +209,8 @@ TEST(Published, WhatIsNotDoneOfRwkv7IsRefusedByName) {
                    "found 'qwen3_next', whose experts are not implemented"},
            Refusal{kRwkv7, rwkv7, R"("model_type": null)", "implemented, found no such key"},
            Refusal{kRwkv7, rwkv7, R"("attn": {"layers": [1]})",
-                   "attn: expected null, as attention in some of the layers is not implemented"},
+                   "attn: expected null, as attention in some of the layers is not implemented, "
+                   "found attention in layer 1"},
            Refusal{kRwkv7, rwkv7, R"("hidden_act": "relu")", "hidden_act: expected 'sqrelu'"},
            Refusal{kRwkv7, rwkv7, R"("value_dim": [24, 48])", "value_dim: expected the same size"},
            Refusal{kRwkv7, official, R"("attn": {"layers": [1]})", "attn: expected null"},
@@ -272,11 +273,23 @@ TEST(Published, WhatIsNotDoneOfMamba2IsRefusedByName) {
                    "time_step_limit.least: expected"},
            Refusal{kMamba2, mamba2, R"("conv_kernel": 1)",
                    "conv_kernel: expected an integer from 2"},
-           Refusal{kStateSpaces, ssm, R"("ssm_cfg": {"layer": null})",
-                   "ssm_cfg.layer: expected 'Mamba2', all that is implemented, found no such key"},
+           Refusal{kStateSpaces, ssm, R"("model_type": "mamba2", "ssm_cfg": {"layer": null})",
+                   "ssm_cfg.layer: expected 'Mamba2', the layer of this model_type, found no such "
+                   "key"},
+           Refusal{kStateSpaces, ssm, R"("ssm_cfg": {"layer": 2})",
+                   "ssm_cfg.layer: expected a string, found 2"},
            Refusal{kStateSpaces, ssm, R"("ssm_cfg": {"ngroups": 3})",
                    "ssm_cfg.ngroups: expected a divisor of 8"},
-           Refusal{kStateSpaces, ssm, R"("attn_layer_idx": [1])", "attn_layer_idx: expected null"},
+           Refusal{kStateSpaces, ssm, R"("attn_layer_idx": [1])",
+                   "attn_layer_idx: expected null, as attention in some of the layers is not "
+                   "implemented, found attention in layer 1"},
+           Refusal{kStateSpaces, ssm,
+                   R"("attn_layer_idx": [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17])",
+                   "found attention in layers 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 "
+                   "and 2 more"},
+           Refusal{kStateSpaces, ssm, R"("attn_cfg": {"num_heads": 4})",
+                   R"(attn_cfg: expected null, as attention in some of the layers is not )"
+                   R"(implemented, found {"num_heads":4})"},
            Refusal{kStateSpaces, ssm, R"("d_intermediate": 64)",
                    "d_intermediate: expected an integer"},
            Refusal{kStateSpaces, ssm, R"("rms_norm": false)", "rms_norm: expected true"},

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "models/bundle/config.h"
 #include "models/spec.h"
 #include "tests/models/bundle/published_cases.h"
 
@@ -14,7 +15,12 @@ namespace {
 using testing::HasSubstr;
 
 constexpr KeyCase kCases[] = {
-    {"gla_plain", "attn", R"({"layers":[1]})", "null, as attention in some of the layers"},
+    {"gla_plain", "attn", R"({"layers":[1]})",
+     "null, as attention in some of the layers is not implemented, found attention in layer 1"},
+    {"gated_deltanet", "attn", R"({"layers":[1,3],"num_heads":4})",
+     "found attention in layers 1 and 3"},
+    {"kda", "attn", R"({"layers":[1,"x"]})", R"(found {"layers":[1,"x"]})"},
+    {"hgrn2", "attn", "true", "found true"},
     {"gla_plain", "attnres_block_size", "8", "found 8"},
     {"gla_plain", "hidden_act", "\"gelu\"",
      "'swish' or 'silu', all that is implemented, found 'gelu'"},
@@ -44,6 +50,15 @@ constexpr KeyCase kCases[] = {
     {"mamba1", "hidden_act", "\"relu\"", "found 'relu'"},
     {"mamba1", "conv_kernel", "17", "found 17"},
     {"falcon_mamba", "mixer_rms_eps", "0", "found 0"},
+    {"mamba1_state_spaces", "attn_layer_idx", "[1]", "found attention in layer 1"},
+    {"mamba1_state_spaces", "rms_norm", "false", "rms_norm: expected true"},
+    {"mamba1_state_spaces", "d_intermediate", "64", "d_intermediate: expected an integer"},
+    {"mamba1_state_spaces", "d_model", "null", "d_model: expected an integer"},
+    {"mamba1_state_spaces", "ssm_cfg", R"({"d_conv":17})",
+     "ssm_cfg.d_conv: expected an integer from 2 to 16, found 17"},
+    {"mamba1_state_spaces", "ssm_cfg", R"({"layer":"Mamba3"})",
+     "ssm_cfg.layer: expected 'Mamba1' or 'Mamba2', the layers that are implemented, found "
+     "'Mamba3'"},
 };
 
 TEST(GatedLinearPublished, WhatIsNotImplementedIsRefusedByItsKey) { expect_refused(kCases); }
@@ -68,6 +83,37 @@ TEST(GatedLinearPublished, TheWidthOfTheFeedForwardPartFollowsFromItsRatio) {
   EXPECT_EQ(std::get<GatedLinearSpec>(spec->model).ffn, 2816);
 }
 
+TEST(GatedLinearPublished, KeysOfStateSpacesMamba1AreRead) {
+  PublishedFiles published = read_published("mamba1_state_spaces");
+  published.config["ssm_cfg"] = {{"layer", "Mamba1"}, {"d_state", 8}, {"d_conv", 3},
+                                 {"expand", 3},       {"dt_rank", 5}, {"bias", true},
+                                 {"conv_bias", false}};
+  Result<Spec> spec = published.spec();
+  ASSERT_TRUE(spec.ok()) << spec.status().message();
+  const auto& sizes = std::get<Mamba1Spec>(spec->model);
+  EXPECT_EQ(sizes.inner, 72);
+  EXPECT_EQ(sizes.state_size, 8);
+  EXPECT_EQ(sizes.taps, 3);
+  EXPECT_EQ(sizes.rank, 5);
+  EXPECT_TRUE(sizes.bias && !sizes.convolution_bias && sizes.tied && sizes.state_spaces_names);
+  EXPECT_EQ(sizes.table_rows, 40);
+  spec->name = "published";
+  const Result<Spec> own = parse_spec(spec_to_json(*spec), "config.json");
+  ASSERT_TRUE(own.ok()) << own.status().message();
+  EXPECT_EQ(spec_to_json(*own), spec_to_json(*spec));
+}
+
+// Hugging Face's copies of these models have state-spaces' keys beside their own.
+TEST(GatedLinearPublished, AModelTypeGoesBeforeTheKeysOfStateSpaces) {
+  PublishedFiles published = read_published("mamba1");
+  const Result<Spec> before = published.spec();
+  published.config["ssm_cfg"] = Json::object();
+  published.config["d_model"] = 7;
+  const Result<Spec> spec = published.spec();
+  ASSERT_TRUE(before.ok() && spec.ok()) << spec.status().message();
+  EXPECT_EQ(spec_to_json(*spec), spec_to_json(*before));
+}
+
 TEST(GatedLinearPublished, StatesOfPublishedSizes) {
   GatedLinearSpec gla;
   gla.layers = 24;
@@ -78,6 +124,27 @@ TEST(GatedLinearPublished, StatesOfPublishedSizes) {
   Spec spec;
   spec.model = gla;
   EXPECT_EQ(spec.state_bytes(), 12582912);
+  GatedLinearSpec kda;
+  kda.mixer = GatedMixer::kKda;
+  kda.layers = 24;
+  kda.width = 2048;
+  kda.heads = kda.key_heads = 16;
+  kda.dk = kda.dv = 128;
+  kda.taps = 4;
+  spec.model = kda;
+  EXPECT_EQ(spec.state_bytes(), 26935296);
+  Rwkv6Spec rwkv5;
+  rwkv5.version = Rwkv6Version::kFive;
+  rwkv5.layers = 24;
+  rwkv5.width = 2048;
+  rwkv5.heads = 32;
+  spec.model = rwkv5;
+  EXPECT_EQ(spec.state_bytes(), 12976128);
+  rwkv5.layers = 32;
+  rwkv5.width = 4096;
+  rwkv5.heads = 64;
+  spec.model = rwkv5;
+  EXPECT_EQ(spec.state_bytes(), 34603008);
   Mamba1Spec mamba;
   mamba.layers = 64;
   mamba.inner = 5120;
