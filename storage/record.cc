@@ -32,8 +32,8 @@ std::string text_of(const Fields& fields, Faults& faults, const char* key,
 }
 
 // A record without an answer does not have these members.
-Answer answer_of(const Fields& fields, Faults& faults) {
-  Answer answer = {.has_ended = !fields.boolean("stopped", false)};
+SavedAnswer answer_of(const Fields& fields, Faults& faults) {
+  SavedAnswer answer = {.has_ended = !fields.boolean("stopped", false)};
   if (fields.find("answer") != nullptr) {
     answer.text = text_of(fields, faults, "answer", kMostAnswerBytes);
   }
@@ -41,10 +41,10 @@ Answer answer_of(const Fields& fields, Faults& faults) {
 }
 
 // The call that is named after it was saved: one that has an id of its client's.
-void put_last(Record& record, const std::string& request, const Answer& answer) {
+void put_last(Record& record, const std::string& request, const SavedAnswer& answer) {
   const bool is_named = request.starts_with(kNamedCall);
   record.last = is_named ? request : "";
-  record.answer = is_named ? answer : Answer();
+  record.answer = is_named ? answer : SavedAnswer();
 }
 
 std::vector<std::string> log_of(const Fields& fields, Faults& faults) {
@@ -91,7 +91,7 @@ std::string record_text(const Record& record, std::string_view key) {
   };
   std::string log;
   for (const std::string& entry : record.log) log += (log.empty() ? "" : ",") + json_string(entry);
-  const Answer& answer = record.answer;
+  const SavedAnswer& answer = record.answer;
   return "{\"version\":" + std::to_string(kVersion) + text("key", key) +
          number("epoch", record.epoch) + text("owner", record.owner) +
          number("until", record.until) + text("begun", record.begun) + text("last", record.last) +
@@ -136,7 +136,7 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
   if (!is_reached || record.saved > record.epoch) {
     return damaged("the record has a log that does not lead to its position");
   }
-  if (record.last.empty() && record.answer != Answer()) {
+  if (record.last.empty() && record.answer != SavedAnswer()) {
     return damaged("the record has an answer to no call");
   }
   return record;

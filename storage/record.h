@@ -19,7 +19,7 @@ inline constexpr size_t kTailBytes = 32;
 // Of a record's log, and of its entries.
 inline constexpr int64_t kMostLogBytes = int64_t{1} << 20;
 inline constexpr size_t kMostLogEntries = 256;
-inline constexpr int64_t kMostAnswerBytes = int64_t{1} << 20;  // of Answer::text
+inline constexpr int64_t kMostAnswerBytes = int64_t{1} << 20;  // of SavedAnswer::text
 // Log and answer are written as texts in a text, which may double them.
 inline constexpr int64_t kMostRecordBytes = 4096 + 2 * kMostLogBytes + 2 * kMostAnswerBytes;
 // How the name of a call begins that has an id of its client's: the same name is then the same call
@@ -27,23 +27,23 @@ inline constexpr int64_t kMostRecordBytes = 4096 + 2 * kMostLogBytes + 2 * kMost
 inline constexpr std::string_view kNamedCall = "id:";
 
 // The answer to a call that was saved, for when it is made again.
-struct Answer {
+struct SavedAnswer {
   bool has_ended = true;  // false: the call was saved where it stopped, before its end
   std::string text = {};  // has its values; the store does not read it. Empty: they are not kept
 
-  friend bool operator==(const Answer&, const Answer&) = default;
+  friend bool operator==(const SavedAnswer&, const SavedAnswer&) = default;
 };
 
 struct Record {
-  int64_t epoch = 0;     // grows with every call that begins, and never comes twice
-  std::string owner;     // who began last: the server, "/", the name of the model there
-  int64_t until = 0;     // milliseconds since 1970: the end of its lease; 0: no call runs
-  std::string begun;     // names the call that runs or was cut off; empty: none
-  int64_t seed = 0;      // of that call
-  std::string last;      // likewise, the last call that was saved, if it has an id of its client's
-  Answer answer = {};    // to that call
-  int64_t position = 0;  // of the session's next value
-  int64_t state = 0;     // the epoch that wrote the state; 0: no state, the session is empty
+  int64_t epoch = 0;  // grows with every call that begins, and never comes twice
+  std::string owner;  // who began last: the server, "/", the name of the model there
+  int64_t until = 0;  // milliseconds since 1970: the end of its lease; 0: no call runs
+  std::string begun;  // names the call that runs or was cut off; empty: none
+  int64_t seed = 0;   // of that call
+  std::string last;   // likewise, the last call that was saved, if it has an id of its client's
+  SavedAnswer answer = {};  // to that call
+  int64_t position = 0;     // of the session's next value
+  int64_t state = 0;        // the epoch that wrote the state; 0: no state, the session is empty
   std::string tail;      // the last kTailBytes of the state, in hexadecimal digits; empty: no state
   int64_t state_at = 0;  // the position of the state; the log leads from there to `position`
   std::vector<std::string> log;  // of the calls since the state; the store does not read it
@@ -95,14 +95,14 @@ struct Holder {
   // The call that was cut off, and its seed, if this one ends without a state; empty: none was.
   std::string cut_off = {};
   int64_t seed = 0;
-  Answer answer = {};  // to this call, if it ends as saved
+  SavedAnswer answer = {};  // to this call, if it ends as saved
 };
 
 // A session that a call makes.
 struct NewSession {
   std::string owner;         // as Record::owner
   std::string request = {};  // names the call, as Claim::request
-  Answer answer = {};        // to it
+  SavedAnswer answer = {};   // to it
 };
 
 // The addition of a call to the log, in place of a state.

@@ -169,9 +169,9 @@ Finished read_finished(const Fields& fields) {
 
 }  // namespace
 
-Answer answer_of(const CallRecord* call, int64_t most) {
+SavedAnswer answer_of(const CallRecord* call, int64_t most) {
   if (call == nullptr) return {};
-  Answer answer = {.has_ended = call->finished.has_value()};
+  SavedAnswer answer = {.has_ended = call->finished.has_value()};
   if (!call->whole || base64_length(words_of(*call) * kWordBytes) > most) return answer;
   answer.text = answer_text(*call);
   if (std::ssize(answer.text) > most) answer.text.clear();

@@ -15,7 +15,7 @@ namespace runnel {
 
 // The answer that a store keeps of a call. `call`: its record in the engine; null: it has none.
 // There is no text if the record is not whole, or the text would be longer than `most` bytes.
-Answer answer_of(const CallRecord* call, int64_t most);
+SavedAnswer answer_of(const CallRecord* call, int64_t most);
 
 // Reads the text of record.answer. The result has no request_id. DATA_LOSS: it is damaged, does not
 // lead to the position of the record, or has values that a model of this spec does not have.

@@ -52,7 +52,7 @@ TEST(Record, OfAReleaseWithoutAnswersIsRead) {
   const std::string text = record_text(record, kKey);
   EXPECT_EQ(text.find("answer"), text.npos);
   EXPECT_EQ(text.find("stopped"), text.npos);
-  EXPECT_EQ(parse_record(text, kKey)->answer, Answer()) << "the call counts as ended";
+  EXPECT_EQ(parse_record(text, kKey)->answer, SavedAnswer()) << "the call counts as ended";
 }
 
 TEST(Record, OfEveryTruncationIsRefused) {

@@ -270,9 +270,9 @@ TEST_P(StoreContract, TheLastCallHasItsAnswerUntilAnotherOneIsSaved) {
   const auto one = open();
   const auto two = open();
   const std::string named = std::string(kNamedCall) + "x";
-  const Answer made = {.has_ended = true, .text = "made"};
-  const Answer logged = {.has_ended = true, .text = "logged"};
-  const Answer stopped = {.has_ended = false, .text = "stopped"};
+  const SavedAnswer made = {.has_ended = true, .text = "made"};
+  const SavedAnswer logged = {.has_ended = true, .text = "logged"};
+  const SavedAnswer stopped = {.has_ended = false, .text = "stopped"};
   const Snapshot snapshot = snapshot_at(3);
   ASSERT_NE(*one->create(kKey, {owner(*one), named, made}, &snapshot), 0);
   EXPECT_EQ(begin(*two, named).before.answer, made) << "of the call that made the session";
@@ -289,7 +289,7 @@ TEST_P(StoreContract, TheLastCallHasItsAnswerUntilAnotherOneIsSaved) {
   EXPECT_TRUE(*two->end(kKey, holder, &later));
   EXPECT_EQ((*one->look(kKey))->answer, stopped);
   EXPECT_TRUE(end(*one, begin(*one, "z").epoch, 8));
-  EXPECT_EQ((*one->look(kKey))->answer, Answer()) << "of a call without an id";
+  EXPECT_EQ((*one->look(kKey))->answer, SavedAnswer()) << "of a call without an id";
 }
 
 TEST_P(StoreContract, ACallThatDoesNotRunLeavesTheOneThatWasCutOff) {

@@ -56,7 +56,7 @@ class StoredAnswers : public ::testing::Test {
     return found.ok() && *found ? **found : Record();
   }
   // Puts another answer into the record, as whoever can write to the store may.
-  void put_answer(TestServer& test, const Answer& answer) {
+  void put_answer(TestServer& test, const SavedAnswer& answer) {
     const std::string name = key(test);
     std::lock_guard lock(shelf_->mutex);
     shelf_->entries.at(name).record.answer = answer;
@@ -278,7 +278,7 @@ TEST_F(StoredAnswers, AnAnswerThatCannotBeIsRefusedAndTheSessionContinues) {
   const Generated first = one->generate(request);
   ASSERT_TRUE(first.status.ok());
   const Record made = record(*one);
-  const auto refused = [&](const Answer& answer) {
+  const auto refused = [&](const SavedAnswer& answer) {
     put_answer(*one, answer);
     const auto two = server();
     const grpc::Status status = two->generate(request).status;

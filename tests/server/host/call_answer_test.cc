@@ -43,7 +43,7 @@ CallRecord some_call(bool has_top = true) {
   return call;
 }
 
-Record record_with(const Answer& answer, int64_t position = 9) {
+Record record_with(const SavedAnswer& answer, int64_t position = 9) {
   Record record;
   record.last = "id:x";
   record.position = position;
@@ -82,7 +82,7 @@ void expect_same(const CallRecord& one, const CallRecord& two) {
 TEST(CallAnswer, IsReadAsItWasWritten) {
   for (const bool has_top : {true, false}) {
     const CallRecord call = some_call(has_top);
-    const Answer answer = answer_of(&call, kPlenty);
+    const SavedAnswer answer = answer_of(&call, kPlenty);
     EXPECT_TRUE(answer.has_ended);
     const auto found = read_answer(record_with(answer), some_spec());
     ASSERT_TRUE(found.ok()) << found.status().message();
@@ -122,8 +122,8 @@ TEST(CallAnswer, ThatDoesNotFitHasNoText) {
   call.finished.reset();
   EXPECT_FALSE(answer_of(&call, 0).has_ended) << "that is known in any case";
   call.whole = false;
-  EXPECT_EQ(answer_of(&call, kPlenty), (Answer{.has_ended = false}));
-  EXPECT_EQ(answer_of(nullptr, kPlenty), Answer());
+  EXPECT_EQ(answer_of(&call, kPlenty), (SavedAnswer{.has_ended = false}));
+  EXPECT_EQ(answer_of(nullptr, kPlenty), SavedAnswer());
 }
 
 TEST(CallAnswer, OfAThousandValuesTakesElevenBytesForEach) {
@@ -172,7 +172,7 @@ TEST(CallAnswer, WithAnythingThatCannotBeIsRefused) {
   call.finished->prompt_values = -1;
   EXPECT_THAT(refused(call), HasSubstr("prompt_values"));
   call = some_call();
-  Answer answer = answer_of(&call, kPlenty);
+  SavedAnswer answer = answer_of(&call, kPlenty);
   answer.has_ended = false;
   EXPECT_THAT(read_answer(record_with(answer), some_spec()).status().message(),
               HasSubstr("do not agree on whether the call has ended"));
