@@ -67,9 +67,8 @@ class Engine {
 
   // Starts a Score call.
   // - `begin`: if the sequence is empty, the spec's first value comes before the values.
-  // - `keep`: the session of `origin` consumes the values; INVALID_ARGUMENT without a session.
-  // Without
-  //   `keep` the session does not change, and the first message may wait for a slot for
+  // - `keep`: the session of `origin` consumes the values; INVALID_ARGUMENT without a session. If
+  //   false, the session does not change, and the first message may wait for a slot for
   //   `max_queue_time`.
   // - `top_log_probs`: how many of the most likely values are returned at each position;
   //   INVALID_ARGUMENT as for a generation.
@@ -113,8 +112,8 @@ class Engine {
   void fork_session(const Caller& caller, const std::string& parent,
                     std::vector<std::string> children, const MoveDone& done);
   // Copies the state of a session at rest to `image`, which is complete when `done` is called with
-  // OK, and with no sessions. Works while the engine drains, too. `admitted`: as for get_session().
-  // Throws std::bad_alloc.
+  // OK. `done` then gets an empty list. Works while the engine drains, too. `admitted`: as for
+  // get_session(). Throws std::bad_alloc.
   void export_session(SessionKey key, std::shared_ptr<StateImage> image, const MoveDone& done,
                       bool admitted = false);
   // The same in the background. The session stays at rest. If a call begins on it, the copy ends
