@@ -10,8 +10,7 @@
 //
 // - resending: the client of a retry gets the values that the earlier try has sampled.
 // - prompting: the session of the first sample consumes the prompt.
-// - sampling: each sample has a copy of the state after the prompt, decodes, and finishes by
-// itself.
+// - sampling: each sample has a copy of the state after the prompt, decodes, and finishes alone.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +60,7 @@ struct Generation {
   std::vector<Sample> samples;
   uint64_t seed = 0;
   size_t fed = 0;                       // prompt values given to the session of the first sample
-  bool begins = false;                  // the model's first value must still be emitted
+  bool begins = false;                  // the first value to emit is the model's first value
   int64_t cached = 0;                   // prompt values that were not read: a kept state has them
   std::optional<PrefixKey> prefix;      // the values that the first sample has consumed; none: no
                                         // state is kept
