@@ -31,7 +31,7 @@ Status session_exists(const std::string& id, std::string_view field);
 Status calls_used_up(const std::string& account, int64_t calls);
 
 // RESOURCE_EXHAUSTED: the account has had more values than `per_second` allows, and must wait for
-// the time `behind` (AccountUsage::behind()).
+// the given time.
 Status values_used_up(const std::string& account, int64_t per_second, Duration behind);
 
 // The next three are INVALID_ARGUMENT if a call needs more states than it can ever get. `field` is

@@ -55,8 +55,7 @@ struct WholeSizes {
 constexpr int64_t layer_cycles(const WholeShape& shape, int64_t at_once, const WholeSizes& sizes) {
   constexpr int64_t kMeeting = 700, kAlone = 50;      // of a tile of several blocks, of one block
   constexpr int64_t kWait = 400;                      // for another tile
-  constexpr int64_t kNorm = 600;                      // a LayerNorm of a row for each warp
-  constexpr int64_t kProduct = 400;                   // a product, besides the wait for its weights
+  constexpr int64_t kNorm = 600, kProduct = 400;      // of a row for each warp; besides its weights
   constexpr int64_t kCacheBlock = 48, kCache = 4200;  // bytes a cycle: of a block, of all blocks
   constexpr int64_t kMemoryBlock = 40, kMemory = 2400;
   constexpr int64_t kStateBytes = 2 * (kTileHeadSize + 1) * kTileHeadSize * 4;  // read and written

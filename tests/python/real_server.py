@@ -32,8 +32,8 @@ for _name, _path in (("protoc", "protoc"), ("the program runnel, named by $RUNNE
 def eventually(holds: Callable[[], bool], patience: float = PATIENCE) -> bool:
     """Waits until holds() is true. False if that takes longer than `patience` seconds.
 
-    It asks again every few milliseconds. Use it only for what a server does not announce: the state of a session, or a
-    line of its log.
+    It asks again every few milliseconds. Use it only if the server does not announce the event, as with the state of a
+    session or a line of a log.
     """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
