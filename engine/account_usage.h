@@ -1,5 +1,5 @@
-// How much of its quotas an account uses, over all models, and the quota that changes under its
-// running calls. Any thread may call any function.
+// How much of its quotas an account uses, over all models. Also the quota of values a second, which
+// may change while the account's calls run. Any thread may call any function.
 #pragma once
 
 #include <atomic>
@@ -11,23 +11,25 @@ namespace runnel {
 
 class AccountUsage {
  public:
-  // Counts a call that begins, unless `most` run already.
+  // Counts a call that begins. False, and nothing is counted, if `most` calls run already.
   bool begin_call(int64_t most);
   void end_call() { calls_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // Counts states that are about to be leased, unless there would be more than `most`.
+  // Counts `count` states that are about to be leased. False, and nothing is counted, if the
+  // account would then have more than `most`.
   bool begin_states(int64_t count, int64_t most);
   void end_state() { states_.fetch_sub(1, std::memory_order_relaxed); }
   int64_t states() const { return states_.load(std::memory_order_relaxed); }
 
-  // The quota of values a second; 0: none. Streams that run keep to a new one at once.
+  // The quota of values a second; 0: none. A new quota applies to running streams at once.
   void set_values_per_second(int64_t most) {
     values_per_second_.store(most, std::memory_order_relaxed);
   }
   int64_t values_per_second() const { return values_per_second_.load(std::memory_order_relaxed); }
-  // Notes values that were given or sampled. An account may be ahead by the values of a second.
+  // Counts values that were given or sampled. An account that was idle may take the values of one
+  // second at once.
   void charge(int64_t values, TimePoint now);
-  // For how long the account must take no more values; 0 or less: it may.
+  // How long the account must wait before it may take more values. 0 or less: it need not wait.
   Duration behind(TimePoint now) const;
 
  private:

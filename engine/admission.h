@@ -1,6 +1,6 @@
-// How calls come in: it finds what each needs (sessions, slots, a place in its sequence), says why
-// a call is refused, lets it wait for slots, or hands it over to the steps. It also tells a retry
-// from a new call.
+// Admits calls. It finds the sessions and slots that a call needs and the position where it starts.
+// Then it starts the call, has it wait for slots, or refuses it with a reason. It also tells a
+// retry from a new call.
 #pragma once
 
 #include <functional>
@@ -19,27 +19,30 @@ namespace runnel {
 
 class Admission {
  public:
-  // All of them outlive it.
+  // All arguments must outlive the object.
   Admission(Model& model, const EngineOptions& options, Sessions& sessions,
             WaitingRoom& waiting_room, Steps& steps, const TurnClock& time, EngineMetrics& metrics);
 
-  // Admits a call, lets it wait for slots, or ends `stream` with the reason.
+  // Admits a call, has it wait for slots, or ends `stream` with the reason for a refusal.
   void admit(GenerateRequest request, const RequestDigest& digest,
              std::shared_ptr<TokenStream> stream);
-  // Gives a Score call its next message; the first admits it. `answers` is empty and has room for
-  // one more than `values`, and so have they where the call begins with a first value.
+  // Gives a Score call its next message. The first message admits the call. `answers` is empty,
+  // with memory reserved for one answer more than there are values. If the call begins with the
+  // model's first value, `values` also has memory for one value more.
   void feed(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
             ScoredChunk answers, std::function<void(Result<ScoredChunk>)> done);
-  // Admits a call that has waited, and has its turn.
+  // Admits a call that has waited for slots, when its turn has come.
   void go_on(QueuedCall call);
 
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.
   Result<SessionInfo> create_session(SessionKey key, const Caller& caller);
-  // The session is not given up until the next mark_saved(): a call is about to change it.
+  // Keeps the session from being given up until the next mark_saved(), because a call is about to
+  // change it.
   void hold_session(const SessionKey& key);
-  // The session is saved as it is at `position`. Nothing happens if it is not there at rest.
+  // Notes that a store has the session as it is at `position`. Does nothing unless the session is
+  // at rest at this position.
   void mark_saved(const SessionKey& key, int64_t position);
-  // Ends a session and the call on it. NOT_FOUND; ABORTED while its state moves.
+  // Ends a session and the call that runs on it. NOT_FOUND; ABORTED while its state moves.
   Status delete_session(const SessionKey& key);
 
  private:

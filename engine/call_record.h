@@ -1,6 +1,6 @@
-// The outcome so far of a call with a request_id, kept with its session so that a retry gets the
-// same stream: first the values that the earlier try has sampled, then the rest. A store keeps it,
-// too, so that other servers can answer the retry.
+// The outcome so far of a call with a request_id. It is kept with the session, so that a retry gets
+// the same stream: first the values that the earlier try has sampled, then the rest. A store keeps
+// the record, too, so that other servers can answer the retry.
 #pragma once
 
 #include <cstdint>
@@ -18,38 +18,38 @@ namespace runnel {
 struct CallRecord {
   std::string request_id;
   RequestDigest digest{};               // of the request, which may be far larger than a state
-  int64_t position = 0;                 // of the session, before the call
-  TurnPlace place = TurnPlace::kStart;  // of the session in its conversation, likewise
+  int64_t position = 0;                 // the session's position before the call
+  TurnPlace place = TurnPlace::kStart;  // the session's place in its conversation before the call
   std::vector<StreamValue> values;
-  std::vector<TopLogProb> top;       // of all values, in order, top_count each
-  int64_t most = 0;                  // values that it may hold
-  bool whole = true;                 // it holds every value
-  std::optional<Finished> finished;  // where the call ended by itself
+  std::vector<TopLogProb> top;       // of all values, in order; each value has top_count of them
+  int64_t most = 0;                  // the most values that the record may hold
+  bool whole = true;                 // whether it holds all values of the call
+  std::optional<Finished> finished;  // how the call ended; none: it runs, or was ended early
 
-  // Lets the record hold as many values, each with `top_log_probs`, as take `bytes`.
+  // Limits the record to the values that fit in `bytes`, each with `top_log_probs`.
   void limit(int64_t bytes, int top_log_probs);
-  // Makes room for so many values more, as far as the record may hold them, so that add() allocates
-  // nothing. Where memory gives out it may hold no more than it does.
+  // Reserves memory for `more` values, within the limit, so that add() allocates nothing. If there
+  // is not enough memory, the limit becomes the present number of values.
   void reserve(int64_t more, int top_log_probs);
-  // Adds a sampled value. One more than the record may hold makes it incomplete: the call cannot be
-  // retried by its id, and its client continues by expected_position.
+  // Adds a sampled value. If the record is full, it becomes incomplete instead: the call cannot be
+  // retried by its id, and its client must continue with expected_position.
   void add(const Emitted& emitted);
-  // The call has ended: returns the room that it has not used. Nothing changes the record after
-  // this, unless the engine makes a copy of its own (Admission).
+  // Frees reserved memory that the call, which has ended, did not use. After this the record never
+  // changes. To continue the call, the engine copies it (Admission).
   void shrink();
-  // Whether it can be of a call that was given `given` values, may sample `most_values`, each with
-  // `top_log_probs`, and left its session at position `end`. One that a store has given may say
-  // anything.
+  // Whether the record is plausible for a call that was given `given` values, may sample
+  // `most_values`, each with `top_log_probs`, and left its session at position `end`. A record that
+  // comes from a store may be wrong in any way.
   bool leads_to(int64_t end, int64_t given, int64_t most_values, int top_log_probs) const;
 };
 
-// A call on a session of a store, as the store and the engine tell each other of it.
+// A call on a session of a store: the information that the store and the engine exchange about it.
 struct StoredCall {
-  // Not OK: the call was saved before, and is refused like this if nobody has its record.
+  // Not OK: the call was saved before. It is refused with this status if there is no record of it.
   Status refusal = {};
-  // Then the record as the store has it, if it has one.
+  // The record of the call that was saved before, if the store has it.
   std::shared_ptr<CallRecord> before = {};
-  // Once the engine has admitted the call: its record, if the call has a request_id.
+  // The record of this call, once the engine has admitted it, if the call has a request_id.
   std::weak_ptr<const CallRecord> record = {};
 };
 

@@ -1,6 +1,6 @@
-// Who makes a call, and what they may use. The door that a call comes through makes its Caller
-// once, from the key that the client shows or from its address, and the call carries it to
-// sessions, slots and rows.
+// The client that makes a call, and its permissions and quotas. The door that receives a call makes
+// its Caller from the key that the client sends, or from its address. The call carries the Caller
+// through the engine.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace runnel {
 
 class AccountUsage;
 
-// The quotas of one account that are looked at when a call begins. Without a number: whatever
-// there is.
+// The quotas of an account that are checked when a call begins. None: the account has no such
+// quota.
 struct CallerLimits {
   std::optional<int64_t> calls;     // streams at a time
   std::optional<int64_t> sessions;  // states at a time, in place of sessions_per_caller
@@ -23,14 +23,14 @@ struct CallerLimits {
 };
 
 struct Caller {
-  std::string name;     // owns sessions: the key's name; empty where there are no keys
-  std::string account;  // has the quotas and takes turns with others: the key's name; without keys
-                        // the network that the peer's address belongs to
+  std::string name;     // the owner of sessions: the key's name; empty if the server has no keys
+  std::string account;  // has the quotas, and takes turns with other accounts: the key's name, or
+                        // without keys the network of the client's address
   std::optional<std::set<std::string>> models;  // none: every model
   bool admin = false;                           // may change what is served
   CallerLimits limits;
-  std::shared_ptr<AccountUsage> usage;  // of the account, with its pace; null without keys
-  uint64_t key = 0;                     // which key of that name
+  std::shared_ptr<AccountUsage> usage;  // of the account; null without keys
+  uint64_t key = 0;                     // tells apart the keys of one name
 
   bool may_use(const std::string& model) const { return !models || models->contains(model); }
 };

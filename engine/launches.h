@@ -1,4 +1,4 @@
-// The launches of a model: at most ModelLimits::launches are on their way at a time, and they are
+// The launches of a model. At most ModelLimits::launches are in flight at a time. They are
 // collected in the order in which they were submitted. Nothing is allocated after construction.
 #pragma once
 
@@ -23,26 +23,26 @@ struct Launch {
   TimePoint submitted{};
   int steps = 0;
   std::vector<Part> parts;  // by row
-  // Once it is collected:
-  int64_t decoding = 0, fed = 0;  // values of rows that decode, and of all others
-  Duration took{};                // each step
+  // Set when the launch is collected:
+  int64_t decoding = 0, fed = 0;  // the values of decoding rows, and of all other rows
+  Duration took{};                // the time of each step
 };
 
 class Launches {
  public:
-  // All three outlive it.
+  // All arguments must outlive the object.
   Launches(Model& model, TurnClock& time, EngineMetrics& metrics);
 
   int on_their_way() const { return on_their_way_; }
 
-  // Adds a row to the next launch, which submit() sends off.
+  // Adds a row to the next launch, which submit() starts.
   void add(const Subject& subject, Want want, int inputs);
   void submit(int steps);
 
-  // Waits for the first launch on its way; a device that takes longer than a minute stops the
-  // process. Not OK: the device has failed, and nothing is on its way any more.
+  // Waits for the oldest launch in flight. The process stops if the device takes longer than a
+  // minute. Not OK: the device has failed, and no launch is in flight any more.
   Status collect();
-  // The launch that was collected last and its values, until the next submit().
+  // The launch that was collected last, and its values. Valid until the next submit().
   const Launch& collected() const { return launches_.back(); }
   std::span<const Emitted> emitted() const { return emitted_; }
 
@@ -53,11 +53,11 @@ class Launches {
   Model& model_;
   TurnClock& time_;
   EngineMetrics& metrics_;
-  std::vector<Launch> launches_;  // those on their way first, in the order of submits
+  std::vector<Launch> launches_;  // first the launches in flight, in the order of submit()
   int on_their_way_ = 0;
   std::vector<Row> rows_;  // of the next launch
   std::vector<Emitted> emitted_;
-  TimePoint collected_at_{};  // when the last launch was
+  TimePoint collected_at_{};  // when the last launch was collected
 };
 
 }  // namespace runnel

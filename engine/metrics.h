@@ -6,18 +6,18 @@
 namespace runnel {
 
 struct EngineMetrics {
-  Histogram queue_time{kTimeBuckets};  // of admitted calls: from the engine's door to their slots
+  Histogram queue_time{kTimeBuckets};  // of admitted calls: from their arrival to their slots
   Histogram value_gap{kTimeBuckets};   // between two consecutive values of a sample
   Histogram step_time{kTimeBuckets};   // of a batch on the device
   Histogram step_rows{kCountBuckets};
-  Histogram step_values{kCountBuckets};  // consumed in a step
+  Histogram step_values{kCountBuckets};  // values consumed in a step
   Counter values_sampled;
   Counter values_consumed;  // of prompts and of Score calls
   Counter prefix_hits;      // prompts of new sequences that began at a kept state
-  Counter prefix_misses;    // those that could not, where states are kept
-  Counter prefix_values;    // of prompts, that were not read because of that
+  Counter prefix_misses;    // other prompts of new sequences, while the prefix cache is on
+  Counter prefix_values;    // prompt values that were not read because a state after them was kept
 
-  // Counts what `other` has counted.
+  // Adds the counts of `other`.
   void add(const EngineMetrics& other) {
     queue_time.add(other.queue_time);
     value_gap.add(other.value_gap);

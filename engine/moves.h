@@ -1,5 +1,5 @@
-// How states move (engine/state_move.h): fork, export, import and rewind. A state goes piece by
-// piece between steps, so that a large one does not hold up the steps of others.
+// Moves states (engine/state_move.h) for fork, export, import and rewind. A state is copied in
+// pieces between steps, so that a large state does not delay the steps of other calls.
 #pragma once
 
 #include <list>
@@ -19,26 +19,27 @@ namespace runnel {
 
 class Moves {
  public:
-  // All of them outlive it.
+  // All arguments must outlive the object.
   Moves(Model& model, Sessions& sessions, WaitingRoom& waiting_room, Steps& steps,
         const TurnClock& time);
 
-  // Each calls `done` once, also with a refusal.
-  // Children have distinct ids, or empty ones.
+  // Each of these calls `done` once, also to refuse.
+
+  // The ids of the children are distinct or empty.
   void fork_session(const SessionKey& parent, const std::vector<std::string>& children,
                     const Caller& caller, MoveDone done);
-  // `image` has the bytes of one state.
+  // `image` has memory for one state.
   void export_session(const SessionKey& key, std::shared_ptr<StateImage> image, MoveDone done);
-  // The same of a session that stays at rest. CANCELLED if a call begins on it, or it ends.
+  // The same, but the session stays at rest. CANCELLED if a call begins on it, or it ends.
   void copy_at_rest(const SessionKey& key, std::shared_ptr<StateImage> image, MoveDone done);
   void import_session(const std::string& id, std::shared_ptr<StateImage> image,
                       const Caller& caller, MoveDone done);
   void add_state(const std::string& name, std::shared_ptr<StateImage> image, MoveDone done);
   void rewind_session(const SessionKey& key, int64_t position, const Caller& caller, MoveDone done);
 
-  // Once a turn: moves as much as one turn may. True when there was something to move.
+  // To be called once a turn: copies as many bytes as a turn may. True if there was a move.
   bool move_states();
-  // Ends all moves with `status`, and the sessions that they made.
+  // Ends all moves with `status`, and ends the sessions that they made.
   void end_all(const Status& status);
 
  private:

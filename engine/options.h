@@ -1,5 +1,5 @@
-// The settings of one engine. Those of a step (rows, values, steps in a launch) are the model's:
-// ModelLimits.
+// The settings of one engine. The limits of a step (rows, values, steps in a launch) are settings
+// of the model (ModelLimits).
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,20 @@ struct EngineOptions {
   int64_t samples = limits::kSamples.default_value;
   int64_t prompt_values = limits::kPromptValues.default_value;
   int64_t max_values = limits::kMaxValues.default_value;
-  // Sessions can be rewound to their last positions, so many; 0: they cannot. Snapshots stand so
-  // many values apart.
+  // How many positions back sessions can be rewound, and the number of values between snapshots.
+  // 0: sessions cannot be rewound.
   int64_t rewind_values = 0;
   int64_t rewind_every = 0;
-  // Of states that are kept for prompts that begin alike, in slots that are free; 0: none are.
+  // The most bytes of states that are kept in free slots for prompts that begin alike. 0: none.
   int64_t prefix_cache_bytes = 0;
-  // Fewer values than this are read again as fast as a state is copied, so none is kept after them.
+  // No state is kept after fewer values than this: reading them again is as fast as copying a
+  // state.
   int64_t prefix_least = 16;
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
   Duration idle_timeout = std::chrono::milliseconds(limits::kIdleTimeoutMs.default_value);
-  // The most times as long that a step with prompts takes, where others' values wait
-  // for it; 0: as long as it takes.
+  // By which factor prompts may prolong a step that also has decoding rows. 0: no limit.
   int64_t prompt_slowdown = 0;
-  // The engine's own thread takes part in computing the steps, and lets other threads go first.
+  // Whether the engine's own thread computes steps. It then runs with a low priority.
   bool computes = false;
 };
 

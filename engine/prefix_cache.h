@@ -1,16 +1,17 @@
-// The states of beginnings of prompts, so that a prompt that begins like an earlier one is read
-// from there on. Each lies in a slot of the model that counts as free: it is given up as soon as a
-// session needs the slot. Only an index: its owner leases slots and copies states.
+// An index of kept states of prompts. A prompt that begins like an earlier one is then read only
+// from the kept state on. Each state is in a slot of the model that counts as free, and is given up
+// as soon as a session needs the slot. The cache is only the index: its owner leases slots and
+// copies states.
 //
-// A state is found by its owner's name and by the digest of the values that it has consumed. The
-// digest is a polynomial over two primes' fields with random coefficients, so that one value more
-// costs two products. Two different prefixes of a million values have the same digest with a
-// probability below 2^-80, whoever chooses them.
+// A state is found by its owner's name and by a digest of the values that it has consumed. The
+// digest is a polynomial over two prime fields with random coefficients, so that adding a value
+// costs two multiplications. Two different prefixes of a million values have the same digest with a
+// probability below 2^-80, even if an attacker chooses them.
 //
-// Programs that chat make titles and tags by calls of their own, which share nothing with the
-// conversation and never come again. So that these do not displace it, the states of conversations
-// that have continued are given up last, as long as they are no more than half. Where they are
-// more, the state that was used longest ago goes, whatever it is.
+// Chat programs make titles and tags with separate calls, whose prompts share nothing with the
+// conversation and never come again. Their states must not displace the conversation. So states
+// where a later prompt began are given up last, as long as they are at most half of all states. If
+// they are more, the state that was used longest ago is given up, of whatever kind it is.
 //
 // All memory is allocated at construction, except for the names of owners in begin().
 #pragma once
@@ -30,7 +31,7 @@
 
 namespace runnel {
 
-// Names the first `length` values of a sequence of an owner's.
+// Names the first `length` values of an owner's sequence.
 struct PrefixKey {
   int owner = 0;
   int64_t length = 0;
@@ -41,39 +42,41 @@ struct PrefixKey {
 
 // The kinds of states. States of the first kind are given up first.
 enum class PrefixWorth : uint8_t {
-  kAnswer,  // after an answer: the state in the call's prompt is not far before it
-  kPrompt,  // in a prompt
-  kFound    // a prompt began at this state, or at an earlier one of the same sequence
+  kAnswer,  // kept after an answer; the state in the call's prompt is not far before it
+  kPrompt,  // kept in a prompt
+  kFound    // a prompt began at this state, or at an earlier state of the same sequence
 };
 
 class PrefixCache {
  public:
-  // Of at most `most` states, and kMostStates; 0: none are kept.
+  // Keeps at most `most` states, and never more than kMostStates. 0: no states are kept.
   explicit PrefixCache(int64_t most);
 
   static constexpr int64_t kMostStates = 4096;
 
   bool on() const { return most_ > 0; }
   bool full() const { return size() == most_; }
-  // From any thread: states that are kept.
+  // The number of states that are kept. Any thread may call this.
   int64_t size() const { return size_.load(std::memory_order_relaxed); }
 
   // --- The scheduler's thread ---
 
-  // The key of an empty sequence of the owner's. Allocates the first time that it sees the name.
+  // The key of an empty sequence of the owner. Allocates only if the name is new.
   PrefixKey begin(const std::string& owner);
-  // Adds values that come after those of the key.
+  // Appends values to the sequence of the key.
   void extend(PrefixKey& key, std::span<const int32_t> values) const;
 
-  // The longest kept prefix of `key` and `values` after it that leaves one of `values` to be read.
+  // The longest kept prefix of the key's sequence followed by `values`. At least one of `values` is
+  // left to be read.
   std::optional<PrefixKey> find(PrefixKey key, std::span<const int32_t> values) const;
-  // The slot of a kept state, which then counts as used and found; none: it is not kept.
+  // The slot of a kept state, whose worth becomes kFound. None: the state is not kept.
   std::optional<SlotId> use(const PrefixKey& key, TimePoint now);
-  // Keeps the state in `slot`. The key is not kept yet, and the cache is not full.
+  // Keeps the state in `slot`. The key must not be kept yet, and the cache must not be full.
   void add(const PrefixKey& key, SlotId slot, TimePoint now,
            PrefixWorth worth = PrefixWorth::kPrompt);
-  // Gives up the state that was used longest ago, among those of the least worth unless more than
-  // half are found ones. Returns its slot; none: the cache is empty.
+  // Gives up one state: of those with the least worth, the state that was used longest ago. If more
+  // than half of all states are kFound, the worth does not matter. Returns the slot; none: the
+  // cache is empty.
   std::optional<SlotId> surrender();
   // Gives up the state that was used longest ago, if that was before `since`.
   std::optional<SlotId> expire(TimePoint since);
@@ -82,8 +85,8 @@ class PrefixCache {
   struct Entry {
     PrefixKey key;
     SlotId slot = -1;
-    uint64_t turn = 0;  // of its last use
-    TimePoint used{};   // likewise
+    uint64_t turn = 0;  // the number of its last use
+    TimePoint used{};   // the time of its last use
     PrefixWorth worth = PrefixWorth::kPrompt;
   };
   using Entries = std::vector<Entry>;

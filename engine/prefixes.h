@@ -1,5 +1,5 @@
-// The states of prompts that are kept in free slots (engine/prefix_cache.h): copies them in and out
-// and sets slots aside for them.
+// Keeps states of prompts in free slots (engine/prefix_cache.h): copies states to and from these
+// slots, and sets the slots aside.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace runnel {
 
 class Prefixes {
  public:
-  // All of them outlive it. Keeps nothing where the bits of a prompt depend on what else is in a
-  // batch, since a warm answer could then differ from a cold one.
+  // All arguments must outlive the object. If the bits of a sequence depend on the other rows of
+  // its batch, no state is kept, because an answer from a kept state could then differ.
   Prefixes(Model& model, StatePool& pool, const EngineOptions& options);
 
-  // From any thread: of the states that are kept.
+  // The bytes of the states that are kept. Any thread may call this.
   int64_t bytes() const { return cache_.size() * model_.layout().state_bytes; }
 
   // --- The scheduler's thread ---
@@ -25,17 +25,17 @@ class Prefixes {
   bool on() const { return cache_.on(); }
   PrefixCache& cache() { return cache_; }
 
-  // Keeps a copy of the state in `slot`, which has consumed the values of `key`, if there is room
-  // for it or another one to give up.
+  // Keeps a copy of the state in `slot`, which has consumed the values of `key`. Gives up another
+  // state if there is no room. Does nothing if that is not possible, either.
   void keep(const PrefixKey& key, SlotId slot, TimePoint now, PrefixWorth worth);
-  // Copies the state of `key` into `slot`. False, without a change, if it is not kept any more.
+  // Copies the state of `key` into `slot`. False, and nothing changes, if it is no longer kept.
   [[nodiscard]] bool load(const PrefixKey& key, SlotId slot, TimePoint now);
-  // Prepares hand_over(): true if the state of `key` is to be kept in the slot that is released
-  // next.
+  // Makes room for the state of `key`. True: the caller must release the slot with this state next,
+  // and then call hand_over(). False: the state is kept already.
   [[nodiscard]] bool make_room(const PrefixKey& key, TimePoint now);
-  // Keeps the state in the slot that was released last, after make_room().
+  // Keeps the state in the slot that was released last. To be called after make_room().
   void hand_over(const PrefixKey& key, TimePoint now, PrefixWorth worth);
-  // Gives up a state where all free slots have one, so that a slot can be leased.
+  // Gives up a state if all free slots have one, so that a slot can be leased.
   void make_way();
   // Gives up the states that were last used before `since`.
   void expire(TimePoint since);

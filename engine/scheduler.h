@@ -1,12 +1,14 @@
-// The scheduler: the one thread that owns sessions, slots and the model. Each turn it runs the
-// commands that wait in its mailbox, ends the calls that are finished, cancelled or out of time,
-// moves states, lets calls go on that have waited for slots, and takes a step. It never waits for a
-// fuller batch. The work of commands in one turn is bounded, so that they do not hold up the steps.
+// The scheduler: the one thread that owns sessions, slots and the model. In each turn it
+// - ends the calls that are finished, cancelled or out of time,
+// - runs commands from its mailbox; their work is bounded, so that they do not delay the steps,
+// - moves states,
+// - admits calls that have waited for slots,
+// - runs a step. It never waits for a fuller batch.
 //
-// The work is done by four classes that own their fields: WaitingRoom, Steps, Admission and Moves.
-// Admission and Moves use WaitingRoom and Steps; these two know neither each other nor those two.
-// Two notices go up, and the scheduler passes them on: WaitingRoom hands a call that has its turn
-// to Admission, and Steps reports a failed device, which ends the calls of all four.
+// Four classes do the work, and each owns its fields: WaitingRoom, Steps, Admission and Moves.
+// Admission and Moves use WaitingRoom and Steps. These two do not know each other, nor Admission
+// and Moves. The scheduler passes two notices on: WaitingRoom hands a call whose turn has come to
+// Admission, and Steps reports a failed device, which ends the calls of all four.
 #pragma once
 
 #include <atomic>
@@ -34,37 +36,39 @@ class Scheduler {
  public:
   struct Command {
     std::function<void(Scheduler&)> run;
-    int64_t bytes = 0;  // of memory that it holds while it waits
-    int work = 1;       // how long it takes, in units of an admission
+    int64_t bytes = 0;  // the memory that the command holds while it waits
+    int work = 1;       // how long the command takes, in units of an admission
   };
 
-  // All three outlive it.
+  // All arguments must outlive the object.
   Scheduler(Model& model, const EngineOptions& options, const Clock& clock);
 
   // --- From any thread ---
 
-  // False when too many commands wait, or too many bytes.
+  // Puts a command into the mailbox. False if too many commands wait there, or too many bytes.
   [[nodiscard]] bool put(Command command);
-  // The same for a call that has been admitted, which a full mailbox does not end: at most a few
-  // such commands wait for each slot.
+  // The same for a call that has been admitted. A full mailbox does not refuse the command: for
+  // each slot, at most a few such commands wait.
   [[nodiscard]] bool put_admitted(Command command);
   void nudge() { mailbox_.nudge(); }
-  // From here on put() refuses.
+  // After this, put() refuses every command.
   void close() { mailbox_.close(); }
   void drain();
-  // Why new calls are refused: the device has failed, or the engine drains. OK: they are not.
+  // Why new calls are refused: the device has failed, or the engine drains. OK: not refused.
   Status refusal() const;
-  // How the device has failed; OK while it has not.
+  // How the device has failed. OK if it has not.
   Status failure() const { return steps_.failure(); }
-  // A turn has thrown, which memory that gives out does: nobody knows what it left undone, so it
-  // ends all calls. On the thread of turns.
+  // Ends all calls after a turn has thrown, for example for lack of memory: the turn may have left
+  // any of its work undone. To be called on the thread of turns.
   void fail(const Status& reason) { steps_.fail(reason); }
   void end_all(Status status);
-  // Claims the slots that a call will lease, so that a full pool refuses at once, and so do slots
-  // that are kept for calls that wait. `field` is the one of the request that asks for them.
+  // Claims the slots that a call will lease. So the call is refused at once if the pool is full, or
+  // if the free slots are kept for calls that wait. `field` is the field of the request that asks
+  // for the slots.
   Status claim(int slots, std::string_view field) { return waiting_room_.claim(slots, field); }
   void give_up(int slots) { sessions_.give_up(slots); }
-  // RESOURCE_EXHAUSTED where the caller's account has used up its values for more than a second.
+  // RESOURCE_EXHAUSTED if the caller's account would have to wait for more than a second for its
+  // next value, because of its quota of values a second.
   Status check_pace(const Caller& caller) const;
   EngineStats stats() const;
   const EngineMetrics& metrics() const { return metrics_; }
@@ -74,13 +78,13 @@ class Scheduler {
 
   // --- The scheduler's thread ---
 
-  // True when it did something; otherwise call wait().
+  // Runs one turn. True if it did something; otherwise call wait().
   bool turn();
-  // Waits for a command or a nudge, at most until the next look at timeouts is due.
+  // Waits for a command or a nudge, at most until timeouts must be checked again.
   void wait();
 
-  // Commands. While refusal() is not OK, calls and sessions that would begin get it; export works
-  // until the device fails, so that sessions can leave a server that drains.
+  // Commands. While refusal() is not OK, it refuses new calls and new sessions. Export works until
+  // the device fails, so that sessions can be moved away from a server that drains.
   void admit(GenerateRequest request, const RequestDigest& digest,
              std::shared_ptr<TokenStream> stream);
   // As Admission::feed().
@@ -88,12 +92,12 @@ class Scheduler {
                   ScoredChunk answers, std::function<void(Result<ScoredChunk>)> done);
   Result<SessionInfo> create_session(SessionKey key, const Caller& caller);
   Result<SessionInfo> get_session(const SessionKey& key);
-  // As those of Admission.
+  // As the functions of Admission.
   void hold_session(const SessionKey& key) { admission_.hold_session(key); }
   void mark_saved(const SessionKey& key, int64_t position) { admission_.mark_saved(key, position); }
   SessionPage list_sessions(const std::string& owner, const std::string& after, int count) const;
   Status delete_session(const SessionKey& key);
-  // As those of Moves.
+  // As the functions of Moves.
   void fork_session(const SessionKey& parent, const std::vector<std::string>& children,
                     const Caller& caller, MoveDone done);
   void export_session(const SessionKey& key, std::shared_ptr<StateImage> image, MoveDone done);
@@ -113,7 +117,7 @@ class Scheduler {
   Mailbox<Command> mailbox_;
   std::atomic<bool> draining_{false};
   std::mutex end_all_mutex_;
-  std::optional<Status> end_all_;  // with end_all_mutex_ held
+  std::optional<Status> end_all_;  // only with end_all_mutex_ held
 
   EngineMetrics metrics_;
   TurnClock time_;

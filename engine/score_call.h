@@ -1,5 +1,5 @@
-// One running Score call: a sequence of its own, fed message by message. Only the scheduler's
-// thread touches it, except for the two flags and the time of asking.
+// One running Score call: a sequence of its own, which gets its values message by message. Only the
+// scheduler's thread uses it, except for the atomic flags and `asked`.
 #pragma once
 
 #include <atomic>
@@ -25,26 +25,26 @@ class ScoreCall {
 
   const Caller caller;
   const Origin origin;
-  const bool begin;  // the first chunk of a new sequence comes after the spec's first value
+  const bool begin;  // in a new sequence, the spec's first value comes before the first chunk
   const bool keep;   // the call continues the session that it starts from
   const Duration max_queue_time;  // how long its first message may wait for a slot
-  const int top_log_probs;        // most likely values that it asks for in the place of each value
+  const int top_log_probs;        // how many of the most likely values to return at each position
   std::atomic<bool> cancelled{false};
-  std::atomic<bool> admitted{false};  // it has a slot, or has had one
-  TimePoint asked{};                  // when the engine was given the last message
+  std::atomic<bool> admitted{false};  // whether it has had a slot
+  TimePoint asked{};                  // when the engine got the last message
 
-  Feed feed;                  // of the current message
-  std::optional<Status> end;  // once its slot has been given back: what later messages get
-  Duration waited{0};         // between its messages, up to the last
+  Feed feed;                  // the values of the current message
+  std::optional<Status> end;  // the answer to later messages, once the call has ended
+  Duration waited{0};         // the time between messages, up to the last one
   TimePoint answered{};       // when the last message was answered
   ScoredChunk scored;
   std::function<void(Result<ScoredChunk>)> done;  // empty between messages
 
   bool over() const { return end.has_value(); }
-  // How long it has held its slot without a message, in all.
+  // The total time that it has held its slot without a message.
   Duration waits(TimePoint now) const { return done ? waited : waited + (now - answered); }
 
-  // Hands the outcome of the message to its client.
+  // Answers the current message with `outcome`.
   void complete(Result<ScoredChunk> outcome, TimePoint now) {
     answered = now;
     feed.values = {};
@@ -53,7 +53,7 @@ class ScoreCall {
     if (call) call(std::move(outcome));
   }
 
-  // Ends the call, which holds no session any more.
+  // Ends the call, which must not hold a session any more.
   void finish(Status status, TimePoint now) {
     end = status;
     feed.turns.reset();

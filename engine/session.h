@@ -1,5 +1,5 @@
-// One sequence and its life. Every running call works on a session: a named one from the table, or
-// an anonymous one of its own.
+// One sequence and its phases. Every running call works on a session: a named session from the
+// table, or an anonymous session of its own.
 //
 //              kFeed       kSample      kMove    kPause   kEnd
 //   new        prompting   generating   moving   -        ended
@@ -9,8 +9,8 @@
 //   idle       prompting   generating   moving   -        ended
 //   ended      -           -            -        -        -
 //
-// A call that starts from a session without going on in it copies its state: the session keeps its
-// own, and its idle time begins again.
+// If a call starts from a session but does not continue it, the call copies the session's state.
+// The session does not change, but its idle time begins again.
 #pragma once
 
 #include <cstdint>
@@ -26,37 +26,37 @@ namespace runnel {
 enum class SessionEvent {
   kFeed,    // a call gives it values
   kSample,  // a call samples from it
-  kMove,    // its state is copied, in or out
-  kPause,   // the call has ended; the session stays
-  kEnd,     // its slot goes back to the pool
+  kMove,    // its state is copied, to or from it
+  kPause,   // the call has ended, and the session stays
+  kEnd,     // its slot returns to the pool
 };
 
 const char* session_phase_name(SessionPhase state);
 
-// The table above; none where the event cannot happen.
+// The next phase by the table above. None if the event cannot happen in this phase.
 std::optional<SessionPhase> next_state(SessionPhase state, SessionEvent event);
 
 struct Session {
   SessionKey key;
-  std::string account;                  // whose share its slot counts against
-  std::shared_ptr<const void> counted;  // against the quota of its account, while this lives
-  bool stored = false;                  // read-only: calls start from it alone
+  std::string account;                  // the account whose share the slot counts against
+  std::shared_ptr<const void> counted;  // while it exists, the slot counts against a key's quota
+  bool stored = false;                  // a stored state: calls start from it, but never change it
   SlotId slot = -1;
   SessionPhase state = SessionPhase::kNew;
-  int64_t position = 0;        // of the next value: the number of known values
-  int32_t pending = kNoValue;  // the last known value, while it is not consumed
+  int64_t position = 0;        // the position of the next value: the number of known values
+  int32_t pending = kNoValue;  // the last known value, if it is not consumed yet
   TimePoint idle_since{};      // when the last call on it ended, or the last call from it began
-  uint64_t used = 0;           // another number with every call and move that changes it
-  bool spare = false;          // in SpareSessions
-  std::optional<int64_t> saved_at;  // the position of a state that is outside of the engine, too
-  std::shared_ptr<CallRecord> last_call;  // of the last call, where it had a request_id
+  uint64_t used = 0;   // gets a new number with every call and move that changes the session
+  bool spare = false;  // whether it is in SpareSessions
+  std::optional<int64_t> saved_at;  // the position of the state that is saved outside of the engine
+  std::shared_ptr<CallRecord> last_call;  // the record of the last call, if it had a request_id
 
-  // Values that its state has consumed.
+  // How many values its state has consumed.
   int64_t consumed() const { return position - (pending == kNoValue ? 0 : 1); }
 
-  // Follows the table; an event that cannot happen stops the process.
+  // Changes the phase by the table above. The process stops if the event cannot happen.
   void apply(SessionEvent event);
-  // No call runs on it.
+  // Whether no call runs on it.
   bool resting() const { return state == SessionPhase::kNew || state == SessionPhase::kIdle; }
 };
 

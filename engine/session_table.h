@@ -11,28 +11,29 @@ namespace runnel {
 
 class SessionTable {
  public:
-  // Null when there is none.
+  // Null if there is no such session.
   Session* find(const SessionKey& key);
 
-  // Takes a session under its key, which must be free. The pointer stays valid until erase().
+  // Adds a session under its key, which must be free. The pointer stays valid until erase().
   Session* insert(Session session);
 
-  // Forgets a session; its slot is the caller's to release.
+  // Removes a session. The caller must release its slot.
   void erase(const SessionKey& key);
 
-  // Sessions of `owner` with ids after `after`, at most `count`, by id.
+  // The sessions of `owner` whose ids are greater than `after`, in the order of their ids; at most
+  // `count`.
   SessionPage page(const std::string& owner, const std::string& after, int count,
                    TimePoint now) const;
 
-  // Forgets the sessions that have rested since before `since`, in one pass; `end` is called with
-  // each before, and releases its slot.
+  // Removes the sessions that have been at rest since before `since`, in one pass. Before a session
+  // is removed, it calls `end`, which must release the slot.
   void erase_rested(TimePoint since, const std::function<void(Session&)>& end);
 
  private:
   std::map<SessionKey, Session> sessions_;
 };
 
-// A session as callers see it.
+// The description of a session for clients.
 SessionInfo describe(const Session& session, TimePoint now);
 
 }  // namespace runnel

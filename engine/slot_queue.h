@@ -1,12 +1,13 @@
-// The calls that wait for slots, and whose turn it is: callers take turns, and the calls of a
-// caller go on oldest first. A caller who joins comes last in the round.
+// The queue of calls that wait for slots. Accounts take turns, and the oldest call of an account
+// comes first. A new account comes last in the round.
 //
-// Slots that come free are kept for the call whose turn it is until it has all that it needs, so
-// that one that needs many does not starve behind those that need one. It keeps them no longer than
-// a second for each; then it goes to the end of the round and of its caller's calls, and nothing is
-// kept for calls that need several for as long again, so that the others do not starve behind them.
+// Freed slots are kept for the call whose turn it is until it has all slots that it needs. So a
+// call that needs many slots does not starve while others need one. But a call keeps slots for at
+// most a second for each slot that it needs. After that time the call moves to the end of the round
+// and of its account's calls. For the same time again no slots are kept for calls that need more
+// than are free, so that the other calls do not starve, either.
 //
-// Knows neither sessions nor streams: who asks moves the slots. No function allocates but add().
+// The queue knows neither sessions nor streams. Its user moves the slots. Only add() allocates.
 #pragma once
 
 #include <cstdint>
@@ -26,36 +27,37 @@
 namespace runnel {
 
 struct QueuedCall {
-  // The turns of its caller, shared by the caller's calls.
+  // The turns of an account, which its calls share.
   struct Turns {
-    uint64_t served = 0;  // the number of its last turn, or of the last before it joined
+    uint64_t served = 0;  // the number of its last turn, or of the last turn before it joined
     int calls = 0;        // scratch
   };
 
-  std::unique_ptr<Generation> generation;  // one of these two
-  std::shared_ptr<ScoreCall> score;
-  std::string account;  // of its caller
+  std::unique_ptr<Generation> generation;  // null for a Score call
+  std::shared_ptr<ScoreCall> score;        // null for a generation
+  std::string account;
   int slots = 1;
-  int64_t bytes = 0;  // of memory that it holds while it waits
-  TimePoint until{};  // it waits no longer
+  int64_t bytes = 0;  // the memory that the call holds while it waits
+  TimePoint until{};  // when it stops waiting
 
-  // The queue's.
+  // Set by the queue.
   std::shared_ptr<Turns> turns;
-  std::optional<TimePoint> keeps_since;  // since then slots have been kept for it
-  uint64_t number = 0;                   // as it came
-  int rank = 0;                          // scratch: among the calls of its caller
+  std::optional<TimePoint> keeps_since;  // since when slots have been kept for it; none: not
+  uint64_t number = 0;                   // increases in the order of the queue
+  int rank = 0;                          // scratch: its index among the calls of its account
 
-  // What its client was told last, and when.
+  // The last message to its client, and the time of it.
   std::optional<Queued> told;
   TimePoint told_at{};
 };
 
-// How fast slots come free while calls wait, over about the last ten seconds of waiting.
+// Measures how fast slots are freed while calls wait, over about the last ten seconds of waiting.
 class SlotRate {
  public:
-  // `freed` slots in all have come free by now. `waiting`: calls wait from here on.
+  // `freed`: the number of slots that have been freed since the start. `waiting`: whether calls
+  // wait from now on.
   void note(TimePoint now, int64_t freed, bool waiting);
-  // How long so many take; none where none has come free for long.
+  // The estimated time until `slots` more slots are freed. None if there is no useful estimate.
   std::optional<Duration> time_for(int64_t slots) const;
 
  private:
@@ -67,28 +69,29 @@ class SlotRate {
 
 class SlotQueue {
  public:
-  // May hold so many calls with so many bytes. A single call may have more bytes.
+  // Holds at most `calls` calls with at most `bytes` bytes together. If the queue is empty, a call
+  // may have more bytes.
   SlotQueue(int64_t calls, int64_t bytes);
 
   bool empty() const { return calls_.empty(); }
   int size() const { return static_cast<int>(calls_.size()); }
 
-  // False, with `call` untouched, where the queue is full.
+  // False if the queue is full. `call` is then not changed.
   [[nodiscard]] bool add(QueuedCall&& call);
 
-  // The call that goes on now, `free` slots being free: take() it. Null where there is none. Calls
-  // that not `may` go on are passed over, and miss nothing.
+  // The call to admit now, if `free` slots are free. The caller must then take() it. Null if there
+  // is none. A call for which `may` is false is passed over, and keeps its place.
   QueuedCall* next(TimePoint now, int free, const std::function<bool(const QueuedCall&)>& may);
-  // The last next() has found a call that has its turn: what is free is its.
+  // Whether the last next() has found a call whose turn it is. The free slots are kept for it.
   bool keeps() const { return keeps_; }
-  // Takes a call out that goes on; with this its caller has had a turn.
+  // Takes a call that is admitted out of the queue. Its account has then had a turn.
   QueuedCall take(QueuedCall& call);
-  // Takes out the calls for which `leaves` is true. It may move from them.
+  // Removes the calls for which `leaves` is true. `leaves` may move from the call.
   void remove_if(const std::function<bool(QueuedCall&)>& leaves);
-  // Null where there is none.
+  // The first call for which `is_it` is true. Null if there is none.
   QueuedCall* find(const std::function<bool(const QueuedCall&)>& is_it);
 
-  // All calls in the order of their turns, each counted as needing no more than it finds. Valid
+  // All calls in the order of their turns, as if each call found the slots that it needs. Valid
   // until the queue changes.
   std::span<QueuedCall* const> in_order();
 
@@ -100,12 +103,12 @@ class SlotQueue {
 
   const size_t most_calls_;
   const int64_t most_bytes_;
-  Calls calls_;                                                      // as they came
+  Calls calls_;                                                      // by QueuedCall::number
   std::map<std::string, std::shared_ptr<QueuedCall::Turns>> turns_;  // by account
-  uint64_t turn_ = 0, number_ = 0;                                   // the last that were given
+  uint64_t turn_ = 0, number_ = 0;                                   // the last numbers given
   int64_t bytes_ = 0;                                                // of calls_
   bool keeps_ = false;
-  TimePoint rests_until_{};         // until then nothing is kept for calls that need several
+  TimePoint rests_until_{};  // until then none are kept for calls that need more than are free
   std::vector<QueuedCall*> order_;  // reserved
 };
 

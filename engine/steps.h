@@ -1,11 +1,11 @@
-// The calls that run, and the steps that advance them. Each turn it gathers the rows that could be
-// advanced, plans a batch of them, submits that as a launch, and hands out what has come of the
-// launches. It allocates nothing between the plan and the hand-out.
+// The running calls, and the steps that advance them. Each turn gathers the rows that could be
+// advanced, plans a batch, submits it as a launch, and hands out the results of launches. Nothing
+// is allocated between the plan and the hand-out.
 //
-// Where the model takes several launches at once, one stays on its way while the next is planned
-// and submitted, so that the device need not wait for the host. A row that only samples may be
-// given more steps before its values have come, because how many it still has to sample is known
-// without them. Whatever ends a call before then waits for the values that are on their way.
+// If the model allows several launches at a time, one launch stays in flight while the next one is
+// planned and submitted, so that the device need not wait for the host. A row that only samples may
+// be in the next launch, too, because the number of values that it still has to sample is known. A
+// call that ends earlier waits until its values in flight have arrived.
 #pragma once
 
 #include <atomic>
@@ -28,31 +28,31 @@ namespace runnel {
 
 class Steps {
  public:
-  // All of them outlive it. `on_failure` is called when the device fails, with the status that
-  // every call ends with from then on: it must end_all().
+  // All arguments must outlive the object. When the device fails, it calls `on_failure` with the
+  // status for all calls. `on_failure` must call end_all().
   Steps(Model& model, const EngineOptions& options, Sessions& sessions, TurnClock& time,
         EngineMetrics& metrics, std::function<void(const Status&)> on_failure);
 
-  // From any thread. OK until the device has failed; it never recovers.
+  // OK until the device has failed. It never recovers. Any thread may call this.
   Status failure() const;
-  // The device has failed, and with it every state: ends all calls. From here on new ones are
-  // refused, so that no step follows.
+  // Notes that the device has failed, and with it every state: ends all calls. New calls are
+  // refused from then on, so that no step follows.
   void fail(const Status& reason);
 
   // --- Calls that begin ---
 
-  // Runs a generation that has its sessions, or that is resending.
+  // Runs a generation, which must have its sessions or be resending.
   void start(std::unique_ptr<Generation> generation);
-  // Runs a Score call on a session; score() begins the values of each message.
+  // Runs a Score call on a session. score() must then be called for each message.
   void start(const std::shared_ptr<ScoreCall>& call, Session& session);
   void score(ScoreCall& call);
-  // Has a resting session consume `values`, at least one. `done` is told once.
+  // Has a session at rest consume `values`, at least one. `done` is called once.
   void feed_again(Session& session, std::vector<int32_t> values, const Caller& caller,
                   std::function<void(const Status&)> done);
 
   // --- Calls that end ---
 
-  // Ends the call that fills `record`, which it lets go of.
+  // Ends the call that fills `record`. The call no longer uses the record.
   void end_try(const std::shared_ptr<CallRecord>& record, const Status& status);
   // Ends the call that runs on the session.
   void end_on(const Session& session, const Status& status);
@@ -62,12 +62,13 @@ class Steps {
 
   // --- Once a turn ---
 
-  // Takes a step where there is a row for it. True when one was on its way.
+  // Runs a step if there is a row for it. True if it submitted a launch, or one was in flight.
   bool step();
-  // Sends groups of values that have waited long enough, and forgets the calls that have ended.
+  // Sends the groups of values that have waited for Delivery::max_delay. Removes the calls that
+  // have ended.
   void finish_turn();
 
-  // Calls that have not ended.
+  // The number of calls that have not ended.
   int active_calls() const;
   // Whether an account had to wait in the last plan for its quota.
   bool paces() const { return turns_.paces(); }
@@ -115,13 +116,13 @@ class Steps {
   const std::function<void(const Status&)> on_failure_;
 
   std::vector<std::unique_ptr<Generation>> generations_;
-  std::vector<std::shared_ptr<ScoreCall>> scores_;  // those that hold a slot
+  std::vector<std::shared_ptr<ScoreCall>> scores_;  // the Score calls that hold a slot
   std::vector<std::unique_ptr<Refeed>> refeeds_;
   Turns turns_;
 
   // Reused every turn.
   std::vector<Candidate> candidates_;
-  std::vector<Subject> subjects_;  // of candidates_
+  std::vector<Subject> subjects_;  // the subject of each candidate
   Plan plan_;
   Launches launches_;
   FeedPace pace_;

@@ -1,8 +1,9 @@
-// A bounded queue of the values of one generation, from the scheduler to the writer for the client.
+// A bounded queue of the values of one generation. The scheduler fills it, and a reader takes the
+// values and sends them to the client.
 //
-// The scheduler never blocks here: it asks for room() before it steps a row, and leaves the row out
-// of the batch when there is none. The reader takes groups of values: the first value at once, then
-// groups as large as Delivery says or as old as max_delay, and the rest when a sample finishes.
+// The scheduler never blocks here: it asks for room() before it advances a row, and leaves the row
+// out of the batch if there is none. The reader takes the first value at once. Then it takes groups
+// of Delivery::max_values values, or after max_delay, and the rest when a sample finishes.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,7 @@
 
 namespace runnel {
 
-// One value on its way out. Its top log-probabilities are beside it in StreamGroup.
+// One value. Its top log-probabilities are in StreamGroup::top.
 struct StreamValue {
   int32_t sample = 0;
   int32_t value = 0;
@@ -25,15 +26,15 @@ struct StreamValue {
   int32_t top_count = 0;
 };
 
-// What take() hands over, in the order in which it must be sent: queued, started, values,
+// The events that take() returns. They must be sent in this order: queued, started, values,
 // finished, end.
 struct StreamGroup {
-  std::optional<Queued> queued;  // the last since the group before
+  std::optional<Queued> queued;  // the last one since the group before
   std::optional<Started> started;
   std::vector<StreamValue> values;
-  std::vector<TopLogProb> top;  // of all values, in order, top_count each
+  std::vector<TopLogProb> top;  // of all values, in order; each value has top_count of them
   std::vector<Finished> finished;
-  std::optional<Status> end;  // nothing follows; OK when every sample finished
+  std::optional<Status> end;  // the last event; OK if every sample finished
 
   void clear();
   bool empty() const;
@@ -41,52 +42,56 @@ struct StreamGroup {
 
 class TokenStream {
  public:
-  // `room`: values it holds at most; at least twice what one launch can push. `top_log_probs`: how
-  // many may come with each value. `wake` is called without a lock held, from the scheduler's
-  // thread, when take() has something after it had nothing; it must not block and must not call
-  // take() for another stream.
+  // `room`: the most values that it holds; at least twice as many as one launch can push.
+  // `top_log_probs`: the most top log-probabilities of a value. `wake` is called from the
+  // scheduler's thread, without a lock held, when take() would return something after it returned
+  // false. It must not block, and must not call take() for another stream.
   TokenStream(Delivery delivery, int room, int top_log_probs, std::function<void()> wake);
   TokenStream(const TokenStream&) = delete;
   TokenStream& operator=(const TokenStream&) = delete;
 
-  // Bytes of the values that such a stream can hold.
+  // The bytes of the values that a stream with these arguments can hold.
   static int64_t bytes(int room, int top_log_probs);
 
   // --- The scheduler's side ---
 
-  // What is called when the reader has made room that the scheduler waited for, or has gone: from
-  // the reader's thread, or within starve(). Set once, before the scheduler sees the stream; must
-  // not block nor call the stream. Never called once end() has returned.
+  // Sets a function that is called when the reader has made room that the scheduler waits for,
+  // stops a sample, or cancels the call. It is called from the reader's thread or within starve(),
+  // and never after end() has returned. It must not block, and must not call the stream. To be
+  // called once, before the scheduler uses the stream.
   void attach(std::function<void()> resume);
-  // Values that can be pushed before a reader takes any.
+  // How many values can be pushed before the reader takes any.
   int room();
-  // The scheduler has left the stream's rows out for want of room: what there is goes at once, and
-  // the next take() calls `resume`. Called now where all has been taken meanwhile.
+  // Notes that the scheduler has left out the stream's rows because there is no room. All values
+  // become due at once, and the next take() calls `resume`. If the reader has already taken all
+  // values, starve() calls `resume` itself.
   void starve();
-  // Where the call stands among those that wait, before start(). A late reader gets the last alone.
+  // Sets the call's place among the calls that wait for slots. To be called before start(). A slow
+  // reader gets only the last place.
   void queue(const Queued& queued);
   void start(Started started);
   // Precondition: room() > 0.
   void push(int sample, const Emitted& emitted, TimePoint now);
   void finish(const Finished& finished);
-  // Ends the stream; what was pushed before can still be taken. Only the first call counts.
+  // Ends the stream. Events from before can still be taken. Only the first call has an effect.
   void end(Status status);
   // Wakes the reader if a value has waited for max_delay.
   void flush(TimePoint now);
-  // True once the reader has gone: nothing more will be taken.
+  // Whether the reader has called cancel(). It will take nothing more.
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
-  // The samples of which the reader has had enough since the last call.
+  // The samples that the reader has stopped since the last call.
   std::vector<int> take_stopped();
 
   // --- The reader's side ---
 
-  // Moves all that is due into `group` (cleared first). False: nothing is due; wake() will be
-  // called once something is. After a group with `end` nothing follows. Who takes only when woken,
-  // and then until it is false, is not woken after the end.
+  // Clears `group`, and moves all events that are due to it. False: nothing is due, and `wake` will
+  // be called once something is. Nothing follows a group with `end`. A reader that takes only when
+  // it is woken, and then until take() returns false, is not woken after the end.
   bool take(StreamGroup& group);
-  // Tells the scheduler that the reader has gone. The slot is free after the launches in flight.
+  // Tells the scheduler that the reader takes nothing more. The slot becomes free after the
+  // launches in flight.
   void cancel();
-  // Tells the scheduler that a sample may finish, as at a stop. Values in flight still come.
+  // Tells the scheduler to finish a sample, as at a stop sequence. Values in flight still arrive.
   void stop(int sample);
 
  private:
@@ -111,10 +116,10 @@ class TokenStream {
   std::optional<Status> end_;
   bool ended_ = false;        // end() has been called
   bool starved_ = false;      // the scheduler waits for room
-  TimePoint oldest_{};        // when values_.front() came
-  bool delayed_ = false;      // the oldest has waited long enough
+  TimePoint oldest_{};        // when values_.front() was pushed
+  bool delayed_ = false;      // the oldest value has waited long enough
   bool sent_first_ = false;   // a group with values has been taken
-  bool reader_waits_ = true;  // take() had nothing; the next due event wakes
+  bool reader_waits_ = true;  // take() returned false; the next due event calls wake_
 };
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// The time as one turn of the scheduler sees it. It is read when a turn begins and when a launch
-// has been collected, so that everything in between happens at the same time.
+// The time that a turn of the scheduler uses. The clock is read when a turn begins and when a
+// launch has been collected. Everything in between happens at the same time.
 #pragma once
 
 #include "base/clock.h"
@@ -8,7 +8,7 @@ namespace runnel {
 
 class TurnClock {
  public:
-  // `clock` outlives it.
+  // `clock` must outlive the object.
   explicit TurnClock(const Clock& clock) : clock_(clock) {}
 
   TimePoint read() { return now_ = clock_.now(); }

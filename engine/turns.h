@@ -1,6 +1,6 @@
-// How accounts take turns at the rows of a step, and how fast each may go. Shares of steps are
-// numbered as they are given, over all plans: the account with the lowest number was served longest
-// ago.
+// Decides in which order accounts take turns at the rows of a step, and when an account must wait
+// because of its quota of values a second. Shares of steps have numbers, which increase over all
+// plans: the account with the lowest number was served longest ago.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace runnel {
 
-// The turns of an account whose calls run. The calls share it.
+// The turns of an account that has running calls. The calls share this object.
 struct AccountTurns {
   Account account;
-  std::shared_ptr<AccountUsage> usage;  // null where there are no keys
-  uint64_t gathered = 0;                // the last plan in which it had candidates
-  int index = 0;                        // of the account in that plan
+  std::shared_ptr<AccountUsage> usage;  // null if the server has no keys
+  uint64_t gathered = 0;                // the last plan in which the account had candidates
+  int index = 0;                        // the account's index in that plan
 
-  // Counts values that a call of the account was given or has sampled.
+  // Counts values that a call of the account has consumed or sampled.
   void charge(int64_t values, TimePoint now) const {
     if (usage) usage->charge(values, now);
   }
@@ -31,7 +31,7 @@ struct AccountTurns {
 
 class Turns {
  public:
-  // A plan has at most `candidates`.
+  // `candidates`: the most candidates of a plan.
   explicit Turns(int64_t candidates);
 
   // The turns of the caller's account. An account without running calls joins the end of the round.
@@ -44,8 +44,8 @@ class Turns {
   // --- Each plan ---
 
   void begin_plan();
-  // True where the account has had more values than its quota allows by now. Its rows are left out
-  // of this plan.
+  // Whether the account has had more values than its quota allows by now. If so, its rows must be
+  // left out of this plan.
   bool is_ahead(const AccountTurns& turns, TimePoint now) {
     if (turns.usage == nullptr || turns.usage->behind(now) <= Duration(0)) return false;
     paces_ = true;
@@ -53,7 +53,7 @@ class Turns {
   }
   // Whether an account was left out of this plan.
   bool paces() const { return paces_; }
-  // The index of the account in accounts(), where this adds it if needed.
+  // The index of the account in accounts(). Adds the account if it is not there yet.
   int index_of(AccountTurns& turns) {
     if (turns.gathered != plans_) {
       turns.gathered = plans_;
@@ -64,8 +64,8 @@ class Turns {
   }
   // The accounts with candidates in this plan.
   std::span<const Account> accounts() const { return accounts_; }
-  // Numbers a share that the plan gives to the account: to a prompt or to given values where
-  // `feeds`, else to a sample.
+  // Returns the number of a new share, which the plan gives to the account. `feeds`: the share is
+  // for a prompt or for values to score, and not for a sample.
   uint64_t give_share(AccountTurns& turns, bool feeds) {
     turns.account.served = ++shares_;
     if (feeds) turns.account.fed = shares_;
@@ -75,8 +75,8 @@ class Turns {
  private:
   std::map<std::string, std::shared_ptr<AccountTurns>> turns_;  // of accounts with running calls
   std::vector<Account> accounts_;
-  uint64_t plans_ = 0;   // made so far, this one included
-  uint64_t shares_ = 0;  // given so far
+  uint64_t plans_ = 0;   // plans so far, including this one
+  uint64_t shares_ = 0;  // shares given so far
   bool paces_ = false;
 };
 

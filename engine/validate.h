@@ -13,8 +13,8 @@
 
 namespace runnel {
 
-// A model by the name that messages give it: the one by which the caller asked for it, else its
-// own. Lasts as long as the spec and the name.
+// A model and its name in messages: the name that the caller asked for, or else the model's own
+// name. The spec and the name must outlive the object.
 struct NamedModel {
   NamedModel(const Spec& spec)
       : spec(spec), name(spec.name) {}  // NOLINT(google-explicit-constructor)
@@ -26,44 +26,45 @@ struct NamedModel {
   const std::string_view name;
 };
 
-// OK, or INVALID_ARGUMENT that names the field and its limit. The model has the name that the
-// request gives it.
+// OK, or INVALID_ARGUMENT that names the field and its limit. Messages use the model's name from
+// the request.
 Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options);
 
-// OK; INVALID_ARGUMENT for a penalty out of its range, or one that the model's head has no use for;
-// or FAILED_PRECONDITION where the server keeps no `recent` values for it.
+// - OK.
+// - INVALID_ARGUMENT: a penalty is out of its range, or the model's head does not support it.
+// - FAILED_PRECONDITION: a penalty needs recent values, and the server keeps none (`recent` is 0).
 Status validate_penalties(const Penalties& penalties, const NamedModel& model, int recent);
 
-// OK, or INVALID_ARGUMENT naming `field` when a value is not in the vocabulary or there are too
-// many.
+// OK, or INVALID_ARGUMENT that names `field`: a value is not in the vocabulary, or there are more
+// than `at_most` values.
 Status validate_values(const std::vector<int32_t>& values, std::string_view field, int64_t at_most,
                        const NamedModel& model);
 
-// OK, or OUT_OF_RANGE naming the length of a sequence, when the `values` more of `field` do not fit
-// a sequence at `position`.
+// OK, or OUT_OF_RANGE that names the most values of a sequence: a sequence at `position` has no
+// room for the number `values` of values of `field`.
 Status validate_length(int64_t position, int64_t values, std::string_view field,
                        const NamedModel& model);
 
-// OK, or INVALID_ARGUMENT: so many of the most likely values may be asked for.
+// OK, or INVALID_ARGUMENT: `top_log_probs` is at most kMaxTopLogProbs, and at most the vocabulary.
 Status validate_top_log_probs(int top_log_probs, const Spec& spec);
 
 // OK, or INVALID_ARGUMENT: a call may wait for slots for an hour at most.
 Status validate_queue_time(Duration max_queue_time);
 
-// OK, or INVALID_ARGUMENT: an id is 1 to kMaxNameLength characters of A-Z a-z 0-9 . _ : - `field`
-// is where the request has it.
+// OK, or INVALID_ARGUMENT: an id has 1 to kMaxNameLength of the characters A-Z a-z 0-9 . _ : -
+// `field` is the field of the request that has the id.
 Status validate_session_id(const std::string& id, std::string_view field);
 
-// OK; FAILED_PRECONDITION where nothing is kept to go back to; or INVALID_ARGUMENT for a position
-// that no sequence has.
+// OK; FAILED_PRECONDITION if sessions cannot be rewound; or INVALID_ARGUMENT for a position that no
+// sequence has.
 Status validate_rewind(int64_t position, const EngineOptions& options);
 
-// The field of a fork that says how many children it makes: fields::kChildren where one has a name,
-// else fields::kCount.
+// The field of a fork that decides how many children it makes: fields::kChildren if a child has a
+// name, else fields::kCount.
 std::string_view fork_field(const std::vector<std::string>& children);
 
-// OK, or INVALID_ARGUMENT: the children of a fork are 1 to options.samples; each has an id of its
-// own, or an empty one.
+// OK, or INVALID_ARGUMENT: a fork has 1 to options.samples children, and their ids are distinct or
+// empty.
 Status validate_children(const std::vector<std::string>& children, const EngineOptions& options);
 
 }  // namespace runnel

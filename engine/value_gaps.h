@@ -1,4 +1,5 @@
-// Counts the times between two values of a sample. Most of a step are equal, and counted together.
+// Counts the times between two values of a sample. Equal times that follow each other, as in a
+// step, are counted together.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@ namespace runnel {
 
 class ValueGaps {
  public:
-  // `counted` outlives it.
+  // `counted` must outlive the object.
   explicit ValueGaps(Histogram& counted) : counted_(counted) {}
 
   void note(Duration gap) {
@@ -18,7 +19,7 @@ class ValueGaps {
     gap_ = gap;
     ++times_;
   }
-  // Counts what has been noted.
+  // Adds the noted times to the histogram.
   void count() {
     if (times_ > 0) counted_.observe(gap_, times_);
     times_ = 0;

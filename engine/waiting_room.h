@@ -1,6 +1,6 @@
-// The calls that wait for slots: who gets a place in the queue, who is next when slots come free,
-// and what a call hears while it waits. Nobody comes before those who wait, so the room also says
-// whether a newcomer may lease slots.
+// Manages the calls that wait for slots: puts calls into the queue, hands over the next call when
+// slots are freed, and tells calls their places. A new call must not overtake waiting calls, so
+// this class also decides whether a new call may lease slots.
 #pragma once
 
 #include <atomic>
@@ -18,37 +18,38 @@ namespace runnel {
 
 class WaitingRoom {
  public:
-  // All three outlive it.
+  // All arguments must outlive the object.
   WaitingRoom(Sessions& sessions, const EngineOptions& options, const TurnClock& time);
 
   // --- From any thread ---
 
-  // Claims slots for a call on its way to the scheduler. RESOURCE_EXHAUSTED when they are not free,
-  // or are kept for calls that wait. Here and below, `field` is the one of the request that asks
-  // for the slots, if any does.
+  // Claims slots for a call on its way to the scheduler. RESOURCE_EXHAUSTED if too few slots are
+  // free, or the free slots are kept for calls that wait. Here and below, `field` is the field of
+  // the request that asks for the slots, or empty.
   Status claim(int slots, std::string_view field = {});
 
   // --- The scheduler's thread ---
 
   int size() const { return queue_.size(); }
 
-  // Counts the slots of a call that are to be leased next. Those that are kept are for calls that
-  // have waited. RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
+  // Counts `needed` slots against the account's quota, as Sessions::take_room(). Slots that are
+  // kept are only for calls that have waited. RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
   Status take_room(int needed, const Caller& caller, bool has_waited, std::string_view field = {});
   // The same for a call that cannot wait.
   Status take_room_at_once(int needed, const Caller& caller, std::string_view field);
-  // RESOURCE_EXHAUSTED where free slots are kept for calls that wait.
+  // RESOURCE_EXHAUSTED if free slots are kept for calls that wait.
   Status check_kept() const;
 
-  // Gives a call a place. RESOURCE_EXHAUSTED when the queue is full.
+  // Appends a call to the queue. RESOURCE_EXHAUSTED if the queue is full.
   Status add(std::unique_ptr<Generation> generation);
   Status add(const std::shared_ptr<ScoreCall>& score);
-  // A retry of a call that waits has its place from here on. True where the generation was taken.
+  // If the generation is a retry of a call that waits, it replaces this call, or is refused if the
+  // two requests differ. True if so: the generation must not be used any more.
   bool take_over(std::unique_ptr<Generation>& generation);
 
-  // Once a turn: hands the calls that have their turn to `go_on`, ends those that wait no longer,
-  // and tells the others their places. Where `refusal` is not OK, it ends all of them. True when a
-  // call has left the queue.
+  // To be called once a turn. Hands each call whose turn has come to `go_on`, ends the calls whose
+  // time to wait is over, and tells the other calls their places. If `refusal` is not OK, it ends
+  // all calls with this status. True if a call has left the queue.
   bool serve(const std::function<Status()>& refusal, const std::function<void(QueuedCall)>& go_on);
   void end_all(const Status& status);
 
@@ -65,7 +66,7 @@ class WaitingRoom {
   SlotRate slot_rate_;
   bool has_untold_ = false;  // a call in queue_ has not been told its place
   TimePoint next_tell_{};
-  std::atomic<int> kept_for_{0};  // calls that wait, while free slots are kept for them
+  std::atomic<int> kept_for_{0};  // the number of waiting calls, if free slots are kept; else 0
 };
 
 }  // namespace runnel

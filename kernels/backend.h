@@ -347,13 +347,13 @@ struct Head {
 };
 
 // The recent values of each slot, and the penalties that are computed from them (penalties.h). Only
-// categorical heads have them.
+// categorical heads use them.
 struct Recent {
   States states = {};  // where each slot keeps its recent values, i32 [room]
-  int room = 0;        // recent values of a slot; 0: none are kept
-  // The inputs of the batch, indexed by Rows::first. kNoValue is the pending value, which is
-  // already among the recent values. The inputs of rows that sample are not read. Null: all rows
-  // sample.
+  int room = 0;        // the most recent values of a slot that are kept; 0: none
+  // The values that the rows consume. Those of a row begin at index Rows::first, and are added to
+  // the recent values of its slot, unless the row samples. kNoValue is the pending value, which is
+  // already among the recent values. Null: all rows sample.
   const int32_t* inputs = nullptr;
   const RowPenalties* penalties = nullptr;  // [rows]; null: no row has any
   const LogitBias* biases = nullptr;        // the biases of all rows' penalties

@@ -1,7 +1,7 @@
 // A store in a directory, which several servers may share, also over NFSv4. A session KEY has a
-// record KEY.json and a state KEY.EPOCH.state. Records are read and replaced under one of 256 lock
-// files. Each server holds the lock of a file of its own for as long as it lives, so that others
-// know when it has died.
+// record KEY.json and a state KEY.EPOCH.state. A record is read and replaced under one of 256 lock
+// files. Each server also holds the lock of its own file while it runs, so that other servers
+// notice when it has died.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,8 @@
 
 namespace runnel {
 
-// When a call's state is on the disk: sometime, within about a second, or before the call ends.
+// When the state of a call is on the disk: at an unknown time, within about a second, or before the
+// call ends.
 enum class SyncMode { kNone, kInterval, kEach };
 
 struct DirectoryOptions {
@@ -28,8 +29,8 @@ struct DirectoryOptions {
 
 class DirectoryStore final : public Store {
  public:
-  // `clock` outlives the store. Errors of Folder::open(), and UNAVAILABLE if the folder cannot be
-  // written to or has no locks.
+  // `clock` must outlive the store. Errors of Folder::open(), and UNAVAILABLE if the folder cannot
+  // be written to or has no locks.
   static Result<std::unique_ptr<DirectoryStore>> open(const DirectoryOptions& options,
                                                       const Clock& clock);
   ~DirectoryStore() override;
@@ -60,7 +61,7 @@ class DirectoryStore final : public Store {
   Result<bool> change_locked(const std::string& key, const RecordChange& change);
   Result<bool> change_state(const std::string& key, int64_t epoch, const Snapshot& snapshot,
                             bool durable, const RecordChange& change);
-  // A state in a temporary file, and its tail. `durable`: its bytes are on the disk, then its name.
+  // A state in a temporary file, and its tail (Record::tail).
   struct WrittenState {
     std::string file;
     std::string tail;

@@ -1,4 +1,4 @@
-// A store in the memory of the process, for tests: it ends with the process.
+// A store in the memory of the process, for tests.
 #pragma once
 
 #include <map>
@@ -24,7 +24,7 @@ struct MemoryShelf {
 
 class MemoryStore final : public Store {
  public:
-  // `clock` outlives the store.
+  // `clock` must outlive the store.
   MemoryStore(std::shared_ptr<MemoryShelf> shelf, const StoreTimes& times, const Clock& clock);
 
   const std::string& replica() const override { return replica_; }

@@ -1,4 +1,4 @@
-// A session's record in a store: its position, which state belongs to it, and the fence, by which
+// A session's record in a store. It has the session's position, names its state, and is the fence:
 // only the server that began the last call may write.
 #pragma once
 
@@ -13,43 +13,44 @@
 
 namespace runnel {
 
-// The last bytes of a state file are its checksum (docs/state.md). A record has them, so that the
-// state of another session is never taken for its own.
+// The last bytes of a state file are its checksum (docs/state.md). A record has them, too, so that
+// the state of another session is never loaded by mistake.
 inline constexpr size_t kTailBytes = 32;
-// Of a record's log, and of its entries.
+// The most bytes of a record's log, and the most entries.
 inline constexpr int64_t kMostLogBytes = int64_t{1} << 20;
 inline constexpr size_t kMostLogEntries = 256;
 inline constexpr int64_t kMostAnswerBytes = int64_t{1} << 20;  // of SavedAnswer::text
-// Log and answer are written as texts in a text, which may double them.
+// The log and the answer are escaped as strings of JSON, which may double their size.
 inline constexpr int64_t kMostRecordBytes = 4096 + 2 * kMostLogBytes + 2 * kMostAnswerBytes;
-// How the name of a call begins that has an id of its client's: the same name is then the same call
-// also after the call has ended, and not another call that asks for the same.
+// The prefix of the name of a call with an id from its client. A later call with the same name is
+// then the same call, even after it has ended. Without the prefix, it may be another call with an
+// equal request.
 inline constexpr std::string_view kNamedCall = "id:";
 
-// The answer to a call that was saved, for when it is made again.
+// The answer to a saved call, in case it is made again.
 struct SavedAnswer {
   bool has_ended = true;  // false: the call was saved where it stopped, before its end
-  std::string text = {};  // has its values; the store does not read it. Empty: they are not kept
+  std::string text = {};  // its values, which the store does not read; empty: not kept
 
   friend bool operator==(const SavedAnswer&, const SavedAnswer&) = default;
 };
 
 struct Record {
-  int64_t epoch = 0;  // grows with every call that begins, and never comes twice
-  std::string owner;  // who began last: the server, "/", the name of the model there
-  int64_t until = 0;  // milliseconds since 1970: the end of its lease; 0: no call runs
-  std::string begun;  // names the call that runs or was cut off; empty: none
-  int64_t seed = 0;   // of that call
-  std::string last;   // likewise, the last call that was saved, if it has an id of its client's
-  SavedAnswer answer = {};  // to that call
-  int64_t position = 0;     // of the session's next value
+  int64_t epoch = 0;        // increases with every call that begins; no epoch is used twice
+  std::string owner;        // of the last call: the server, "/", and the model's name there
+  int64_t until = 0;        // the end of the lease, in milliseconds since 1970; 0: no call runs
+  std::string begun;        // the name of the call that runs or was cut off; empty: none
+  int64_t seed = 0;         // the seed of the call `begun`
+  std::string last;         // the name of the last saved call, if it has an id from its client
+  SavedAnswer answer = {};  // the answer to the call `last`
+  int64_t position = 0;     // the position of the session's next value
   int64_t state = 0;        // the epoch that wrote the state; 0: no state, the session is empty
   std::string tail;      // the last kTailBytes of the state, in hexadecimal digits; empty: no state
   int64_t state_at = 0;  // the position of the state; the log leads from there to `position`
-  std::vector<std::string> log;  // of the calls since the state; the store does not read it
-  int64_t saved = 0;             // the epoch of the last call that was saved. It names all that the
-                                 // session has been given
-  int64_t used = 0;              // milliseconds since 1970: when a call last began or ended
+  std::vector<std::string> log;  // the calls since the state; the store does not read it
+  int64_t saved = 0;             // the epoch of the last saved call. It identifies the content of
+                                 // the session
+  int64_t used = 0;              // when a call last began or ended, in milliseconds since 1970
 
   friend bool operator==(const Record&, const Record&) = default;
 };
@@ -57,17 +58,17 @@ struct Record {
 // The record as JSON, with its key.
 std::string record_text(const Record& record, std::string_view key);
 
-// Reads such a text. DATA_LOSS says why a text is none that record_text() has written, or is the
-// record of another key.
+// Reads a text of record_text(). DATA_LOSS: the text has another form, or is the record of another
+// key.
 Result<Record> parse_record(std::string_view text, std::string_view key);
 
-// A call that is about to change a session.
+// The claim of a call that is about to change a session.
 struct Claim {
   std::string owner;
-  std::string request;  // names the call, so that the same call is known after a crash
+  std::string request;  // the name of the call, by which the same call is recognized after a crash
   int64_t seed = 0;
-  std::optional<int64_t> expected_position = {};  // none: anywhere
-  bool after_cut_off = false;                     // begins also after another call that was cut off
+  std::optional<int64_t> expected_position = {};  // none: any position
+  bool after_cut_off = false;                     // may begin after another call was cut off
 };
 
 enum class FenceOutcome {
@@ -75,59 +76,63 @@ enum class FenceOutcome {
   kNone,       // there is no record
   kBusy,       // a call runs on another server
   kElsewhere,  // the session is not at the expected position
-  kCutOff,     // another call was cut off, and this one does not say that it knows
+  kCutOff,     // another call was cut off, and Claim::after_cut_off is false
 };
 
 // The outcome of a Claim.
 struct Begun {
   FenceOutcome outcome = FenceOutcome::kNone;
-  int64_t epoch = 0;     // kOk: of the call
-  int64_t seed = 0;      // kOk: that of the call that was cut off, if this is the same
-  int64_t left_ms = 0;   // kBusy: of the lease
-  bool repeats = false;  // the call was saved already, whatever its expected position
-  Record before = {};    // the record as it was
+  int64_t epoch = 0;     // kOk: the epoch of the call
+  int64_t seed = 0;      // kOk: the seed of the call, or of its earlier try that was cut off
+  int64_t left_ms = 0;   // kBusy: the rest of the lease
+  bool repeats = false;  // the call has already been saved; its expected position does not matter
+  Record before = {};    // the record before this
 };
 
-// Whoever began: only they may renew, and end.
+// The holder of a session: the call that began last. Only it may renew its lease, and end.
 struct Holder {
   std::string owner;
   int64_t epoch = 0;
-  // The call that was cut off, and its seed, if this one ends without a state; empty: none was.
+  // The name and the seed of an earlier call that was cut off, in case this call ends without a
+  // state. Empty: there was none.
   std::string cut_off = {};
   int64_t seed = 0;
-  SavedAnswer answer = {};  // to this call, if it ends as saved
+  SavedAnswer answer = {};  // the answer to this call, if it is saved
 };
 
 // A session that a call makes.
 struct NewSession {
   std::string owner;         // as Record::owner
-  std::string request = {};  // names the call, as Claim::request
-  SavedAnswer answer = {};   // to it
+  std::string request = {};  // as Claim::request
+  SavedAnswer answer = {};   // the answer to the call
 };
 
-// The addition of a call to the log, in place of a state.
+// The entry of a call in the log, instead of a state.
 struct LogEntry {
-  int64_t position = 0;  // of the session after the call
-  std::string text;      // what makes the call again
+  int64_t position = 0;  // the session's position after the call
+  std::string text;      // describes the call, so that it can be computed again
 };
 
-// The fence. A store calls each with the record locked, and writes the record if it was changed.
-// `dead`: the call that holds the lease is known to have ended with its server.
+// The functions of the fence. A store calls them with the record locked, and then writes the record
+// if it has changed. `dead`: the call that holds the lease is known to have ended with its server.
 Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t lease, bool dead);
-// False, and no change, if another call has begun since, or the call has ended.
+// Extends the lease. False, and nothing changes, if another call has begun since, or the call has
+// ended.
 bool renew_record(Record& record, const Holder& holder, int64_t now, int64_t lease);
-// Ends a call likewise, once. If it is `saved` the caller sets position and state.
+// Ends a call. False, and nothing changes, in the cases of renew_record(). If `saved`, the caller
+// must set the position and the state.
 bool end_record(Record& record, const Holder& holder, int64_t now, bool saved);
-// Ends a call likewise as saved, by `entry`.
+// The same, but saves the call with an entry of the log.
 bool log_record(Record& record, const Holder& holder, int64_t now, const LogEntry& entry);
-// Whether a state may take the place of the log: the session is at rest, and `saved` is its last
+// Whether a state may replace the log: the session is at rest, and `saved` is the epoch of its last
 // call.
 bool may_settle(const Record& record, int64_t saved);
-// The record names a state of `position` that was written with `epoch`, in place of state and log.
+// Replaces the state and the log of the record by a state at `position` that was written with
+// `epoch`.
 void put_state(Record& record, int64_t epoch, int64_t position, std::string tail);
-// A record that a call may begin on.
+// The record of a new session.
 Record new_record(const NewSession& session, int64_t now);
-// Whether nothing has used the session for `ttl` milliseconds.
+// Whether no call has used the session for `ttl` milliseconds.
 bool has_expired(const Record& record, int64_t now, int64_t ttl);
 
 }  // namespace runnel

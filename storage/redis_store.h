@@ -1,6 +1,7 @@
-// A store in Redis (7 or newer), which several servers may share. A session KEY has a record
-// "runnel:KEY", the text that a directory has too, and a state in pieces "runnel:KEY:EPOCH:NUMBER".
-// Each key expires by itself.
+// A store in Redis (7 or newer), which several servers may share. Redis has these keys for a
+// session KEY, and each of them expires by itself:
+// - "runnel:KEY" is the record, as record_text() writes it.
+// - "runnel:KEY:EPOCH:NUMBER" is a piece of the state.
 #pragma once
 
 #include <atomic>
@@ -16,13 +17,13 @@
 
 namespace runnel {
 
-// The pieces of a state: all have this size, and the last one is shorter.
+// The size of each piece of a state except for the last one, which is shorter.
 inline constexpr size_t kRedisPieceBytes = size_t{1} << 20;
 
 class RedisStore final : public Store {
  public:
-  // `clock` outlives the store. Times are those of Redis, unless `clock` is virtual.
-  // UNAVAILABLE if Redis cannot be called, or refuses a script.
+  // `clock` must outlive the store. The store takes the time from Redis, or from `clock` if that is
+  // virtual. UNAVAILABLE if Redis cannot be called, or refuses a script.
   static Result<std::unique_ptr<RedisStore>> open(RedisOptions options, const StoreTimes& times,
                                                   const Clock& clock);
 
@@ -41,20 +42,22 @@ class RedisStore final : public Store {
   Status sync() override { return {}; }
 
  private:
-  // A record, as Redis has it.
+  // The record of a session when it was read.
   struct Seen {
-    int64_t now = 0;                    // milliseconds since 1970
-    std::string version = {};           // another text has another one; empty: there is none
-    std::optional<Record> record = {};  // none: there is none, or it has expired or is damaged
-    Status damage = {};
+    int64_t now = 0;                    // the time then, in milliseconds since 1970
+    std::string version = {};           // the SHA-1 of the record's text; empty: Redis has no text
+    std::optional<Record> record = {};  // none: no text, or the record has expired or is damaged
+    Status damage = {};                 // why the text is not a record; OK if it is one
   };
-  // Pieces under a name of their own, which no record names.
+  // The pieces of a state that has been written, but belongs to no record yet. Their keys begin
+  // with `name`, which is temporary.
   struct Pieces {
     std::string name = {};
     size_t count = 0;
-    std::string tail = {};
+    std::string tail = {};  // of the state, as Record::tail
   };
-  using SeenChange = std::function<bool(Seen&)>;  // whether it has changed the record
+  // Changes Seen::record. Returns false to leave the record in Redis as it is.
+  using SeenChange = std::function<bool(Seen&)>;
 
   RedisStore(RedisOptions options, const StoreTimes& times, const Clock& clock);
 
@@ -73,7 +76,7 @@ class RedisStore final : public Store {
   const StoreTimes times_;
   const Clock& clock_;
   const std::string replica_;
-  std::atomic<uint64_t> written_{0};  // states
+  std::atomic<uint64_t> written_{0};  // the number of states that were written, for their names
   RedisPool pool_;
 };
 

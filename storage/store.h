@@ -1,8 +1,9 @@
-// A store keeps sessions outside of the process: for each a record (record.h) and a state. Several
-// servers may share one. Every function may be called from any thread, and blocks.
+// A store keeps sessions outside of the process. Each session has a record (record.h) and a state.
+// Several servers may share a store. Any thread may call any function. All functions block.
 //
-// UNAVAILABLE: the store did not do it, or nobody knows whether it did. RESOURCE_EXHAUSTED: it is
-// full. DATA_LOSS: the record or its state is damaged.
+// - UNAVAILABLE: the store did not do it, or it is unknown whether it did.
+// - RESOURCE_EXHAUSTED: the store is full.
+// - DATA_LOSS: the record or its state is damaged.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +19,18 @@
 namespace runnel {
 
 struct StoreTimes {
-  int64_t ttl_ms = 0;      // after which a session that nobody uses is removed
-  int64_t lease_ms = 0;    // of a call, unless it is renewed
-  int64_t timeout_ms = 0;  // of a wait for another server
+  int64_t ttl_ms = 0;      // a session that was not used for this time is removed
+  int64_t lease_ms = 0;    // how long the lease of a call lasts, unless it is renewed
+  int64_t timeout_ms = 0;  // how long to wait for another server
 };
 
-// A state that is to be saved. `next` gives its bytes piece by piece; an empty piece is the end.
+// A state to save. `next` returns its bytes piece by piece. An empty piece is the end.
 struct Snapshot {
   int64_t position = 0;
   std::function<std::string()> next;
 };
 
-// Takes the next bytes of a state that is loaded.
+// Gets the next bytes of a state that is being loaded.
 using StateSink = std::function<Status(std::span<const std::byte>)>;
 
 class Store {
@@ -39,41 +40,43 @@ class Store {
   Store& operator=(const Store&) = delete;
   virtual ~Store() = default;
 
-  // Names this object among all that use the store, and never another one again.
+  // A name for this object. No other object that uses the store has, or will ever have, this name.
   virtual const std::string& replica() const = 0;
 
   // Begins a call that changes a session. The owner of `claim` is replica(), "/" and any text. A
-  // replica begins a call of a session only when its last one is over: its own lease never counts.
+  // replica may begin a call of a session only after its last call of this session has ended, so
+  // the store ignores the replica's own lease.
   virtual Result<Begun> begin(const std::string& key, const Claim& claim) = 0;
-  // The record as it is; none if there is none.
+  // The present record. None: there is no record.
   virtual Result<std::optional<Record>> look(const std::string& key) = 0;
-  // Hands the state of `record` to `sink`. NOT_FOUND if another state has replaced it; DATA_LOSS;
+  // Passes the state of `record` to `sink`. NOT_FOUND if another state has replaced it; DATA_LOSS;
   // errors of `sink`.
   virtual Status load(const std::string& key, const Record& record, const StateSink& sink) = 0;
-  // Extends the lease. False: the call is over, another has begun, or the session was deleted.
+  // Extends the lease. False: the call has ended, another one has begun, or the session was
+  // deleted.
   virtual Result<bool> renew(const std::string& key, const Holder& holder) = 0;
-  // Ends a call, with the state that the session has now, or without one if it has not changed.
-  // False, and nothing has changed: as for renew().
+  // Ends a call, with the present state of the session, or without a state if it has not changed.
+  // False, and nothing changes, in the cases of renew().
   virtual Result<bool> end(const std::string& key, const Holder& holder,
                            const Snapshot* snapshot) = 0;
-  // Ends a call likewise, with an entry of the log in place of a state.
+  // Ends a call in the same way, but with an entry of the log instead of a state.
   virtual Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) = 0;
-  // Replaces state and log of a session at rest by the state after its last call, which was saved
-  // with epoch `saved`. To be called once for an epoch, by the server that made this call: the
-  // state is named after it. False, and nothing has changed: a call has begun since, or the session
-  // was deleted.
+  // Replaces the state and the log of a session at rest by the state after its last call, which was
+  // saved with epoch `saved`. To be called once for an epoch, by the server that made this call,
+  // because the name of the state has the epoch. False, and nothing changes: a call has begun
+  // since, or the session was deleted.
   virtual Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) = 0;
-  // A new session, with a state or empty. Returns the epoch of its record; 0: there is one already.
+  // Makes a session, with a state or empty. Returns the epoch of its record. 0: the session exists.
   virtual Result<int64_t> create(const std::string& key, const NewSession& session,
                                  const Snapshot* snapshot) = 0;
-  // Deletes a session, whoever uses it. False: there is none.
+  // Deletes a session, even if a call uses it. False: there is no such session.
   virtual Result<bool> remove(const std::string& key) = 0;
 
-  // Removes what crashes and expired sessions have left. To be called at the start, and now and
-  // then.
+  // Removes files or keys that crashes and expired sessions have left. To be called at the start,
+  // and from time to time.
   virtual Status sweep() = 0;
-  // To be called about once a second: makes durable what was written since the last time, if the
-  // store does that by intervals.
+  // To be called about once a second. If the store syncs in intervals, it makes everything durable
+  // that was written since the last call.
   virtual Status sync() = 0;
 };
 

@@ -63,7 +63,7 @@ __global__ void cluster_barriers(int rounds) {
 #endif
 }
 
-// Figures of an object; one that could not be measured is null.
+// The members of a JSON object. A figure that could not be measured is null.
 using Figures = std::vector<std::pair<std::string, std::optional<double>>>;
 
 void print(const std::optional<double>& figure) {
@@ -171,7 +171,8 @@ class ClusterCeilings {
     print("bulk_gb_s_all_in_step", ring(all, false));
   }
 
-  // Of one cluster and of as many as there is room for, which begin at different places.
+  // Measures one cluster alone, and then as many as the device runs at the same time. Each cluster
+  // begins at another place of the weights.
   void multicast() {
     Figures delivered;
     Figures read;
@@ -250,7 +251,8 @@ class ClusterCeilings {
     return active;
   }
 
-  // Of the second of two runs; nothing without a cluster, or if the kernel failed.
+  // How long the second of two runs of the kernel takes. None if the device cannot run a cluster of
+  // this size, or if the kernel fails.
   template <typename Kernel, typename... Args>
   std::optional<double> milliseconds(Kernel kernel, const Shape& shape, Args... args) {
     if (shape.clusters == 0 || !allow(kernel)) return {};
@@ -291,7 +293,7 @@ class Ceilings {
     must(cudaEventCreate(&end_), "making an event");
   }
 
-  // Returns false if something of the clusters failed; what else fails ends the program.
+  // Returns false if a measurement of ClusterCeilings failed. Any other failure ends the program.
   bool measure() {
     bool good = true;
     std::printf("{\"device\": \"%s\", \"multiprocessors\": %d, \"l2_bytes\": %d", device_.name,
@@ -308,7 +310,7 @@ class Ceilings {
   }
 
  private:
-  // Milliseconds of the second of two runs of `body`.
+  // How long the second of two runs of `body` takes, in milliseconds.
   template <typename Body>
   float timed(const Body& body) {
     float milliseconds = 0.0F;
@@ -351,7 +353,7 @@ class Ceilings {
     must(cudaFree(to), "freeing");
   }
 
-  // From one empty kernel to the next in a chain, microseconds.
+  // Microseconds from one empty kernel of a chain to the next.
   float graph_launch() {
     cudaGraph_t graph = nullptr;
     cudaGraphExec_t ready = nullptr;

@@ -25,7 +25,7 @@ import sys
 import time
 from typing import Any
 
-from bench_cpu import QUIET, BenchError, add_models, busy_share, machine, page_parser, run, write_page
+from bench_cpu import BenchError, add_models, page_parser, quiet_machine, run, write_page
 from bench_report import table
 from bench_text import PLAIN, ROOT, Files, Setup, cores, is_ready
 
@@ -261,10 +261,7 @@ def measure(arguments):
     setup = Setup(arguments.folder)
     setup.make(without=("llama-quantize",))
     missing = {name: why for name, why in setup.missing.items() if name != "rwkv"}
-    busy = busy_share()
-    if busy > QUIET:
-        print(f"warning: the machine is {busy:.0%} busy with something else; the figures will be low", flush=True)
-    figures = {"machine": machine(), "llama": "llama-cpp-python " + setup.versions()["llama-cpp-python"]}
+    figures = {"machine": quiet_machine(), "llama": "llama-cpp-python " + setup.versions()["llama-cpp-python"]}
     figures |= {"turns": arguments.turns, "missing": missing, "models": {}}
     for model in arguments.models:
         files = ChatFiles(setup, model)
@@ -286,20 +283,16 @@ def measure(arguments):
     return {**figures, "cost": {"model": smallest, **cost}}
 
 
-def parse_arguments(argv):
+def make_parser():
     parser = page_parser("chat", __doc__)
     add_models(parser, CHAT_MODELS, str.endswith, "SIZE,...", "some of 0.1B and 0.4B (default: both)")
     parser.add_argument("--turns", type=int, default=50, help="of a conversation (default: %(default)s)")
-    return parser.parse_args(argv)
+    return parser
 
 
 def measure_and_write(arguments):
     write(measure(arguments), arguments.docs)
 
 
-def main(argv=None):
-    return write_page("chat", parse_arguments(argv), measure_and_write)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_page(make_parser(), measure_and_write))

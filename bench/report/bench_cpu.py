@@ -127,6 +127,14 @@ def machine():
     }
 
 
+def quiet_machine():
+    """machine(), after a warning if something else uses it."""
+    about = machine()
+    if (busy := busy_share()) > QUIET:
+        print(f"warning: the machine is {busy:.0%} busy with something else; the figures will be low", flush=True)
+    return about
+
+
 class Bench:
     """Runs the measurements and keeps what they came to."""
 
@@ -383,15 +391,18 @@ def add_models(parser, models, matches, metavar, about):
     )
 
 
-def write_page(name, arguments, write):
-    """Has write(arguments) measure and write NAME.md into the folder --docs. Returns the exit code."""
+def write_page(parser, write):
+    """Runs a benchmark whose parser is page_parser(): write(arguments) measures, and writes NAME.md into the folder
+    --docs. Returns the exit code."""
+    arguments = parser.parse_args()
+    name = parser.prog.removeprefix("bench_").removesuffix(".py")
     try:
         check_program(arguments.runnel)
         arguments.docs.mkdir(parents=True, exist_ok=True)
         write(arguments)
         print(arguments.docs / f"{name}.md")
     except (BenchError, OSError, ValueError) as error:
-        print(f"bench_{name}.py: error: {error}", file=sys.stderr)
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 import text_page
-from bench_cpu import QUIET, BenchError, add_models, busy_share, machine, page_parser, run, write_page
+from bench_cpu import BenchError, add_models, page_parser, quiet_machine, run, write_page
 from bench_report import table
 from bench_text import BATCHES, ROOT, SLOTS, Bench, Files, Setup, cores, medians
 
@@ -130,9 +130,7 @@ def measure(arguments):
     files = {model: HybridFiles(setup, model) for model in arguments.models}
     for one in files.values():
         one.make()
-    about = machine()
-    if (busy := busy_share()) > QUIET:
-        print(f"warning: the machine is {busy:.0%} busy with something else; the figures will be low", flush=True)
+    about = quiet_machine()
     sizes = {model: one.sizes(arguments.runnel) for model, one in files.items()}
     bench = Bench(arguments.runnel, setup, MODELS, WAYS)
     for number in range(arguments.rounds):
@@ -245,10 +243,10 @@ def write(figures, docs):
     (docs / "hybrids.md").write_text(page(figures), encoding="utf-8")
 
 
-def parse_arguments(argv):
+def make_parser():
     parser = page_parser("hybrids", __doc__)
     add_models(parser, MODELS, operator.contains, "PART,...", "those whose names contain one of these (default: all)")
-    return parser.parse_args(argv)
+    return parser
 
 
 def measure_and_write(arguments):
@@ -256,9 +254,5 @@ def measure_and_write(arguments):
         write(figures, arguments.docs)
 
 
-def main(argv=None):
-    return write_page("hybrids", parse_arguments(argv), measure_and_write)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_page(make_parser(), measure_and_write))

@@ -20,7 +20,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
-from bench_cpu import QUIET, BenchError, busy_share, machine, page_parser, run, write_page
+from bench_cpu import BenchError, page_parser, quiet_machine, run, write_page
 from bench_report import table
 from runnel_client import serving
 from runnel_client.errors import BundleError
@@ -104,9 +104,7 @@ def bits_per_dim(runnel, bundle):
 
 
 def measure(arguments):
-    about = machine()
-    if (busy := busy_share()) > QUIET:
-        print(f"warning: the machine is {busy:.0%} busy with something else; the figures will be low", flush=True)
+    about = quiet_machine()
     rounds: dict[str, list] = {kind: [] for kind in KINDS}
     told = {}
     with tempfile.TemporaryDirectory() as name:
@@ -229,7 +227,7 @@ make bench-softmax
 """
 
 
-def parse_arguments(argv):
+def make_parser():
     parser = page_parser("softmax", __doc__, counts="best")
     parser.add_argument("--seconds", type=float, default=10, help="of each batch of images (default: %(default)s)")
     parser.add_argument(
@@ -239,7 +237,7 @@ def parse_arguments(argv):
         metavar="N,...",
         help="of the long sequence (default: up to 8,000)",
     )
-    return parser.parse_args(argv)
+    return parser
 
 
 def measure_and_write(arguments):
@@ -253,9 +251,5 @@ def measure_and_write(arguments):
     draw(figures, arguments.docs / "softmax.png")
 
 
-def main(argv=None):
-    return write_page("softmax", parse_arguments(argv), measure_and_write)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_page(make_parser(), measure_and_write))

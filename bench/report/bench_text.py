@@ -36,13 +36,11 @@ import logit_distance
 import text_page
 from bench_cpu import (
     PEER_PACKAGES,
-    QUIET,
     BenchError,
     add_models,
-    busy_share,
     install_peers,
-    machine,
     page_parser,
+    quiet_machine,
     run,
     write_page,
 )
@@ -480,10 +478,7 @@ def measure(arguments):
     files = {model: (QuantizedFiles if "kind" in MODELS[model] else Files)(setup, model) for model in models}
     for one in files.values():
         one.make()
-    about = machine()
-    busy = busy_share()
-    if busy > QUIET:
-        print(f"warning: the machine is {busy:.0%} busy with something else; the figures will be low", flush=True)
+    about = quiet_machine()
     sizes = {
         model: {**MODELS[model], **one.weight_bytes(), "state_bytes": one.state_bytes(arguments.runnel)}
         for model, one in files.items()
@@ -512,7 +507,7 @@ def measure(arguments):
         }
 
 
-def parse_arguments(argv):
+def make_parser():
     parser = page_parser("text", __doc__)
     add_models(parser, PLAIN, str.endswith, "SIZE,...", "some of 0.1B, 0.4B, 1.5B and 130m (default: all)")
     parser.add_argument(
@@ -522,7 +517,7 @@ def parse_arguments(argv):
         metavar="KIND,...",
         help="some of bf16, q4_0, q4_k and q8_0 (default: all)",
     )
-    return parser.parse_args(argv)
+    return parser
 
 
 def measure_and_write(arguments):
@@ -530,9 +525,5 @@ def measure_and_write(arguments):
         text_page.write(figures, arguments.docs)
 
 
-def main(argv=None):
-    return write_page("text", parse_arguments(argv), measure_and_write)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_page(make_parser(), measure_and_write))

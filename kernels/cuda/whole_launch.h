@@ -1,4 +1,4 @@
-// Which networks the whole-model kernel takes, and how a batch is shared out to clusters.
+// Which networks the whole-model kernel can run, and how a batch is divided among clusters.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 
 namespace runnel::cuda {
 
-// Of 1, 2, 4, 8 and 16 blocks: how many clusters are at work at once; 0: the device has none such.
+// How many clusters of 1, 2, 4, 8 and 16 blocks the device runs at the same time. 0: it cannot run
+// a cluster of this size.
 using ClusterRooms = std::array<int64_t, 5>;
 inline bool has_room(const ClusterRooms& rooms) {
   return std::any_of(rooms.begin(), rooms.end(), [](int64_t room) { return room > 0; });
@@ -21,19 +22,19 @@ inline bool has_room(const ClusterRooms& rooms) {
 
 struct WholeShape {
   int64_t clusters;
-  int ranks_log;  // blocks of a tile, as its logarithm
-  int tiles_log;  // tiles of a cluster, which get weights together, likewise
+  int ranks_log;  // log2 of the blocks of a tile
+  int tiles_log;  // log2 of the tiles of a cluster, which receive weights together
   int tile_rows;  // rows of a tile
 
   constexpr int64_t cluster() const { return int64_t{1} << (ranks_log + tiles_log); }
 };
 
-// Shapes to be taken and no others, where the device has any such; 0: whichever.
+// Restricts the choice of a shape, unless the device cannot run any such shape. 0: no restriction.
 struct WholeOnly {
   int ranks, tiles;
 };
 
-// What decides how long a layer takes.
+// The sizes that decide how long a layer takes.
 struct WholeSizes {
   int width, heads, ffn;
 
@@ -42,18 +43,20 @@ struct WholeSizes {
   }
 };
 
-// How long a layer takes clusters of this shape, `at_once` of them at work, in cycles. The figures
-// only compare shapes: an H200 takes about twice as long, but the shape that they choose was the
-// fastest of all there with 1, 64 and 1,024 rows (docs/benchmarks/gpu.md). Products wait for
-// weights from the cache, which gives a block and all blocks together so many bytes a cycle, and
-// tiles of a cluster the same ones at once; so does the recurrence for states from memory.
-// LayerNorm, and the meetings, are no faster for more blocks; tiles that get weights together wait
-// for each other.
+// Estimates how many cycles a layer takes in clusters of this shape, while `at_once` clusters run.
+// The estimate serves only to compare shapes. An H200 takes about twice as long, but the shape that
+// the estimate chooses was the fastest one there with 1, 64 and 1,024 rows
+// (docs/benchmarks/gpu.md).
+// - Products wait for weights from the cache. Its bandwidth is limited for each block, and for all
+//   blocks together. The tiles of a cluster receive the same weights with one read.
+// - The recurrence waits for states from memory, whose bandwidth is limited in the same way.
+// - More blocks make neither LayerNorm nor the meetings of a cluster faster.
+// - Tiles that receive weights together wait for each other.
 constexpr int64_t layer_cycles(const WholeShape& shape, int64_t at_once, const WholeSizes& sizes) {
-  constexpr int64_t kMeeting = 700, kAlone = 50;  // of a tile, of a block
-  constexpr int64_t kWait = 400;                  // for another tile
-  constexpr int64_t kNorm = 600, kProduct = 400;  // of up to eight rows, of a tile's weights there
-  constexpr int64_t kCacheBlock = 48, kCache = 4200;  // bytes a cycle
+  constexpr int64_t kMeeting = 700, kAlone = 50;      // of a tile of several blocks, of one block
+  constexpr int64_t kWait = 400;                      // for another tile
+  constexpr int64_t kNorm = 600, kProduct = 400;      // of a row for each warp; besides its weights
+  constexpr int64_t kCacheBlock = 48, kCache = 4200;  // bytes a cycle: of a block, of all blocks
   constexpr int64_t kMemoryBlock = 40, kMemory = 2400;
   constexpr int64_t kStateBytes = 2 * (kTileHeadSize + 1) * kTileHeadSize * 4;  // read and written
   const auto over = [](int64_t amount, int64_t per) { return (amount + per - 1) / per; };
@@ -70,8 +73,8 @@ constexpr int64_t layer_cycles(const WholeShape& shape, int64_t at_once, const W
   return meetings + norms + products + recurrence;
 }
 
-// Of all clusters that the device has, and tiles of 1 to 16 rows, those that are through soonest:
-// clusters that are not at work at once take turns.
+// Chooses the shape with the lowest estimate, among all clusters that the device can run and tiles
+// of 1 to 16 rows. Clusters that the device cannot run at the same time run one after the other.
 constexpr WholeShape whole_shape(int rows, const WholeOnly& only, const ClusterRooms& rooms,
                                  const WholeSizes& sizes) {
   WholeShape best = {};
@@ -106,7 +109,8 @@ inline bool whole_fits(const Weight& weight, Precision precision, int in, int ou
   return weight.precision == precision && weight.in == in && weight.out == out;
 }
 
-// A network in bf16, but for the last products of a mixture, which are split.
+// Whether a kernel of these sizes can run the network. The weights must be in bf16, except for the
+// last products of a mixture, which must be split.
 template <typename Sizes>
 bool whole_fits(const FusedNetwork& network) {
   const Recurrence& recurrence = network.recurrence;
@@ -138,15 +142,15 @@ bool whole_fits(const FusedNetwork& network) {
          network.layer_bytes % 16 == 0;
 }
 
-// The networks that there is a kernel for: the paper's images, and what ships with runnel. Others
-// go operation by operation.
+// The networks that have a kernel: the paper's models of images, and the models that ship with
+// runnel. Other networks run operation by operation.
 using WholeKernels = std::tuple<WholeKernel<256, 8, 1024, HeadKind::kMixtureOfLogistics>,
                                 WholeKernel<128, 4, 512, HeadKind::kMixtureOfLogistics>,
                                 WholeKernel<128, 4, 512, HeadKind::kCategorical>,
                                 WholeKernel<96, 3, 384, HeadKind::kCategorical>>;
 inline constexpr size_t kWholeKernels = std::tuple_size_v<WholeKernels>;
 
-// Calls use.operator()<Kernel>(i) for every one of them.
+// Calls use.operator()<Kernel>(i) for each of these kernels.
 template <typename Use>
 void for_whole_kernels(const Use& use) {
   const auto each = [&]<size_t... i>(std::index_sequence<i...>) {
@@ -155,7 +159,7 @@ void for_whole_kernels(const Use& use) {
   each(std::make_index_sequence<kWholeKernels>());
 }
 
-// The rooms of a device for each of them.
+// The ClusterRooms of a device for each of these kernels.
 using WholeRooms = std::array<ClusterRooms, kWholeKernels>;
 
 template <typename Device>
@@ -171,7 +175,7 @@ WholeRooms whole_rooms(Device& device) {
   return rooms;
 }
 
-// All but what differs from batch to batch.
+// The arguments that are the same for every batch.
 inline WholeArgs whole_args(const FusedNetwork& network) {
   const auto weight = [](const Weight& weight) { return weight.panels.data(); };
   const auto norm = [](const Norm& norm) {

@@ -16,14 +16,14 @@ namespace runnel {
 
 inline constexpr std::string_view kGgufEnding = ".gguf";
 
-// Whether the ending of `path` is that of a GGUF file.
+// Whether `path` ends with kGgufEnding.
 bool is_gguf(const std::string& path);
 
 struct GgufHeader {
   // One object with a member for each key, such as "rwkv7.block_count". Strings are UTF-8, except
   // that strings in arrays (tokens) may hold any bytes. Floats may be NaN or infinite.
   Json metadata = Json::object();
-  // Shapes are row-major: their last dimension is the first one in the file.
+  // Shapes are row-major: the last dimension here is the first one in the file.
   StoredTensors tensors;
   int64_t data_begin = 0;  // bytes from the start of the file
 };
@@ -38,7 +38,7 @@ struct GgufHeader {
 // and the value that was found.
 Result<GgufHeader> parse_gguf_header(std::span<const std::byte> file, const std::string& name);
 
-// The number that stands for a type in a GGUF file.
+// The code of a tensor's type in a GGUF file.
 uint32_t gguf_type(StoredType type);
 
 // The size of the smallest header: the word GGUF, the version, and the counts of tensors and keys.

@@ -6,23 +6,23 @@
 
 namespace runnel {
 
-// The largest factor, theta or limit of dt, and the least factor.
+// The largest value of a factor, theta or limit of dt, and the least value of a factor.
 inline constexpr float kMaxHybridNumber = 1e12F;
 inline constexpr double kLeastFactor = 1e-12;
 
-// Every fourth layer of Qwen3.5 has attention, if the file does not list its layers.
+// If a file of Qwen3.5 does not list its layers, every fourth layer has attention.
 inline constexpr int kInterval = 4;
 
-// The names that a file has for the sizes that check_sizes() compares.
+// The keys of a file that have the sizes that check_sizes() compares, for messages.
 struct HybridKeys {
   const char *layers, *heads, *kv_heads, *head_size, *recurrent_heads, *key_heads, *dk, *dv;
 };
 
-// Checks that the sizes fit one another. Each size has been checked by itself before. The first
-// fault goes to `faults`.
+// Checks that the sizes fit each other. The range of each size must have been checked before. The
+// first fault goes to `faults`.
 void check_sizes(const HybridSpec& sizes, const HybridKeys& keys, Faults& faults);
 
-// Sets how many positions a sequence can have at most, and how many it has by default.
+// Sets the most positions of a sequence, and the default number of positions.
 void set_positions(int64_t most, Spec& spec);
 
 // Reads the key "model" of the root into spec.model, spec.positions and spec.head. Faults go to

@@ -1,4 +1,4 @@
-// A call with one answer, whichever door it came through.
+// A call with one answer. All doors use this class.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace runnel {
 
 class AnsweredCall : public LiveCall, public std::enable_shared_from_this<AnsweredCall> {
  public:
-  // Once the door knows who calls.
+  // Only once the door knows the caller.
   const Caller& caller() const { return *start_.caller; }
   ServerContext& context() const { return state_; }
   // ServedModels::find() for the caller. The call is counted with the model.
@@ -23,18 +23,18 @@ class AnsweredCall : public LiveCall, public std::enable_shared_from_this<Answer
   // Makes room for this many more bytes of memory. RESOURCE_EXHAUSTED.
   Status reserve(int64_t bytes) { return state_.memory.grow(room_, room_.bytes() + bytes); }
 
-  // Has the writer's thread run `answer`, once: the scheduler's thread must not be held up. It
-  // answers the call; a status that is not OK is the refusal instead, and so is RESOURCE_EXHAUSTED
-  // if there is no memory for the answer.
+  // Has the writer's thread run `answer` once, so that the scheduler's thread is not delayed.
+  // `answer` answers the call. If it returns a status that is not OK, the call is refused with this
+  // status. If there is no memory for the answer, the call is refused with RESOURCE_EXHAUSTED.
   void answer_later(std::function<Status()> answer);
 
   // --- LiveCall ---
 
-  // The call has its answer soon in any case.
+  // Does nothing, because the call gets its answer soon in any case.
   void end(const Status& /*status*/) override {}
 
  protected:
-  // `state` outlives the call.
+  // `state` must outlive the call.
   AnsweredCall(ServerContext& state, CallStart start) : state_(state), start_(std::move(start)) {}
   // Answers with a refusal.
   virtual void refuse(const Status& status) = 0;

@@ -1,7 +1,7 @@
-// One streaming call, whichever door it came through. The door decodes what arrives, encodes the
-// events that the call writes to its sink, and moves bytes; all else is here and in the subclasses:
-// whose turn it is, time limits, cancellation, the entry among the live calls, what is told of it
-// at its end.
+// One streaming call. All doors use this class. A door decodes messages, encodes the events that
+// the call writes to its sink, and sends and receives bytes. This class and its subclasses do the
+// rest: they decide which thread has the turn, apply time limits, cancel the call, enter it in the
+// list of live calls, and report it at its end.
 #pragma once
 
 #include <cstdint>
@@ -23,41 +23,42 @@
 
 namespace runnel {
 
-// The door's end of a call. It lives until Call::leave(). One thread at a time writes and finishes,
-// and neither may block.
+// The door's side of a call. It must exist until Call::leave(). Only one thread at a time writes or
+// finishes. These functions must not block.
 class CallSink {
  public:
   virtual ~CallSink() = default;
-  // Tells the client how the call ended. Nothing follows.
+  // Tells the client how the call ended. This is the last event.
   virtual void finish(const Status& status) = 0;
-  // The client has not taken an event for too long: gives the event up, so that
-  // Call::written(false) comes soon. Must not call the call.
+  // Gives up the present event, because the client has not taken it for too long. The door must
+  // then call Call::written(false) soon, but not from within this function.
   virtual void cut_off() = 0;
 };
 
-// Threads meet here: the scheduler's, the writer's, the door's. At most one of them at a time has
-// the turn, and only it takes from the engine, writes and finishes. Whoever comes meanwhile leaves
-// word and continues.
+// The threads of the scheduler, of the writer and of the door use a call. At most one thread has
+// the turn. Only this thread takes results from the engine, writes and finishes. Any other thread
+// sets a flag, so that the thread with the turn looks again, and continues.
 class Call : public LiveCall, public std::enable_shared_from_this<Call> {
  public:
   // --- The door's side ---
 
-  // First of all, once the door has the call and is ready to finish: makes it one of the live ones,
-  // which other threads may end. Where memory gives out the call ends.
+  // To be called first, once the door can finish the call. Adds the call to the live calls, which
+  // other threads may end. If there is no memory for that, the call ends.
   void enter();
-  // Then: says whether the caller is served, and counts the call against their quota.
-  // UNAUTHENTICATED; RESOURCE_EXHAUSTED, with the quota that is used up.
+  // To be called next. Checks the caller, and counts the call against the caller's quota.
+  // UNAUTHENTICATED; RESOURCE_EXHAUSTED, which names the quota that is used up.
   Status admit();
   // Ends the call at once, because of the client's input.
   void refuse(const Status& status) { fail(status); }
-  // The event that the sink was given has gone out; false: it never will.
+  // To be called when the event that the sink got has been sent, or with false if it cannot be
+  // sent.
   void written(bool ok);
-  // The client has gone.
+  // To be called when the client has disconnected or cancelled.
   void cancel() { fail({Code::kCancelled, "the call was cancelled"}); }
-  // Last: the sink is not used any more.
+  // To be called last. The call does not use the sink after this.
   void leave() { state_.calls.leave(shared_from_this()); }
 
-  // After admit().
+  // Only after admit().
   const Caller& caller() const { return *start_.caller; }
 
   // --- LiveCall ---
@@ -66,55 +67,61 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   void tend(TimePoint now) override;
 
  protected:
-  // What a turn has come to: nothing to do before resume() or wake(); an event is with the sink;
-  // the call ends.
+  // The result of a turn:
+  // - Waiting: there is nothing to do before resume() or wake().
+  // - Writing: the sink has an event.
+  // - Status: the call ends with this status.
   struct Waiting {};
   struct Writing {};
   using Step = std::variant<Waiting, Writing, Status>;
 
-  // `state` outlives all but the call's last moments, after leave().
+  // `state` must exist until leave() has returned.
   Call(ServerContext& state, CallStart start, CallSink& sink);
 
-  // Does what is due, with the turn. Before it gives an event to the sink it calls begin_write(),
-  // and after that it touches nothing: written() may come on another thread. Where memory gives out
-  // in it the sink has been given nothing, and the call ends.
+  // Does the work that is due, with the turn. It calls begin_write() before it gives an event to
+  // the sink, and uses nothing of the call after that, because another thread may call written().
+  // If there is not enough memory, it must throw before it gives anything to the sink, and the call
+  // ends.
   virtual Step next() = 0;
 
   void begin_write();
-  // Bounds how long the client may take to send, over the whole call; before the first
+  // Limits the total time that the call waits for the client to send. To be called before the first
   // begin_read().
   void bound_reads(Duration most) { most_read_ = most; }
-  // The client is to send something, and has Call's time limit to do so; until it has.
+  // The call waits for the client to send something. The time limit of Call applies until
+  // end_read().
   void begin_read();
-  // What the client was to send has come. False: the call has ended meanwhile.
+  // The client has sent it. False: the call has ended while it waited.
   bool end_read();
 
-  // `release` makes the engine let go of this call. It is called once, from any thread: when the
-  // call ends or by release(); at once where the call has ended.
+  // Sets a function that ends the call in the engine. It is called once, from any thread: when the
+  // call ends, by release(), or at once if the call has already ended.
   void on_end(std::function<void()> release);
   void release();
   void set_model(std::shared_ptr<const ServedModel> model);
   std::shared_ptr<const ServedModel> model() const;  // null before set_model()
 
-  // Something may be due. resume() does it now, unless another thread has the turn; wake() leaves
-  // it to the writer, because the scheduler's thread must not be held up.
+  // To be called when work may be due. resume() does it now, unless another thread has the turn.
+  // wake() leaves it to the writer's thread, so that the scheduler's thread is not delayed.
   void resume();
   void wake();
-  // wake(), for whoever may outlive the call.
+  // A function that calls wake(), and may outlive the call.
   std::function<void()> waker();
 
-  // What end() has been given, if it has been called.
+  // The status that end() was called with. None: end() was not called.
   std::optional<Status> ending() const;
-  // For the report at the end. Values that the client has sent:
+
+  // These three are for the report at the end.
+  // Adds to the number of values that the client has sent.
   void note_given(int64_t values);
-  // The engine has admitted the call, for which it had waited; with the turn.
+  // The engine has admitted the call, which waited for this time. To be called with the turn.
   void note_admitted(Duration queued) { progress_.queued = queued; }
-  // An event with values is about to be written, `sampled` of them sampled; with the turn.
+  // An event with this number of sampled values is about to be written. To be called with the turn.
   void note_values(int64_t sampled);
 
   ServerContext& state_;
   const CallStart start_;
-  mutable std::mutex mutex_;  // of what several threads touch, here and in subclasses
+  mutable std::mutex mutex_;  // for members that several threads use, here and in subclasses
 
  private:
   void fail(const Status& status);
@@ -129,20 +136,20 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
 
   CallSink& sink_;
 
-  CallProgress progress_;  // with the turn, but for what is given
+  CallProgress progress_;  // used with the turn; `given` is set at the end
 
-  // With mutex_ held.
+  // Only used with mutex_ held.
   int64_t given_ = 0;  // values that the client has sent
   std::shared_ptr<const ServedModel> model_;
   CallQuota quota_;
   bool turn_taken_ = false;
   bool word_left_ = false;
-  std::optional<Status> over_;    // ends at once with this, or has ended
-  std::optional<Status> ending_;  // ends with this after what is under way
+  std::optional<Status> over_;    // the call ends at once, or has ended, with this status
+  std::optional<Status> ending_;  // the call ends with this status after its work in progress
   std::function<void()> release_;
-  std::optional<TimePoint> writing_since_;  // the sink has an event
-  std::optional<TimePoint> reading_since_;  // the client is to send something
-  Duration read_{};                         // what it took to send all before
+  std::optional<TimePoint> writing_since_;  // since when the sink has had an event
+  std::optional<TimePoint> reading_since_;  // since when the call has waited for the client
+  Duration read_{};                         // how long the call waited for the client before that
   Duration most_read_ = Duration::max();
 };
 

@@ -17,10 +17,10 @@ struct ValueRun {
   int64_t position = 0;  // of values[0]
   std::vector<int32_t> values = {};
   std::vector<float> log_probs = {};     // natural log, one per value
-  std::vector<int32_t> top_counts = {};  // one per value; empty where the call asks for none
+  std::vector<int32_t> top_counts = {};  // one per value; empty if the call asks for none
   std::vector<TopLogProb> top = {};      // of all values, in order
   std::string text = {};                 // the characters that these values complete; valid UTF-8
-  // One per value where there is a tokenizer: bytes of `text` that are complete with it.
+  // One per value if there is a tokenizer: how many bytes of `text` are complete after the value.
   std::vector<int32_t> text_ends = {};
 };
 
@@ -29,8 +29,8 @@ struct SampledValues {
   std::span<const ValueRun> runs;
 };
 
-// A Generate call gives Started, then SampledValues, then one Finished for each sample. One that
-// waits gives Queued before.
+// The events of a Generate call: Queued if it waits, then Started, then SampledValues, and one
+// Finished for each sample.
 using GenerateEvent = std::variant<Queued, Started, SampledValues, Finished>;
 
 // Log-probabilities of consecutive values. They are valid while the event is written.
@@ -40,12 +40,12 @@ struct ScoredValues {
 };
 
 struct ScoreTotal {
-  int64_t values = 0;     // scored
-  double log_prob = 0.0;  // their sum
+  int64_t values = 0;     // how many values were scored
+  double log_prob = 0.0;  // the sum of their log-probabilities
   std::string numerics;
 };
 
-// A Score call gives ScoredValues for each chunk, at least one, and ScoreTotal at the end.
+// The events of a Score call: one or more ScoredValues for each chunk, and ScoreTotal at the end.
 using ScoreEvent = std::variant<ScoredValues, ScoreTotal>;
 
 }  // namespace runnel

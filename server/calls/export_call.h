@@ -1,4 +1,4 @@
-// An ExportSession call: the state of a session out, as a state file in pieces.
+// An ExportSession call: sends the state of a session as a state file, in pieces.
 #pragma once
 
 #include <chrono>
@@ -20,21 +20,21 @@ class ExportSink : public CallSink {
   virtual void write(std::string piece) = 0;
 };
 
-// Who may use an exported state, and until when. Only a seal can hold anybody to it.
+// Who may use an exported state, and until when. Only a sealed state enforces these terms.
 struct ExportTerms {
-  bool any_owner = false;  // not only the caller who exports it
+  bool any_owner = false;  // any caller may use it, and not only the caller who exports it
   std::optional<Duration> expires_in = {};
 };
 
-// First the engine copies the state between its steps; then the file is made piece by piece, as the
-// client takes it.
+// The engine first copies the state between its steps. Then the call makes the file piece by piece,
+// as the client takes the pieces.
 class ExportCall final : public Call {
  public:
-  // The call is live from enter() on. `sink` is the door's. `state` outlives the call.
+  // The call is live from enter() on. `state` must outlive the call.
   static std::shared_ptr<ExportCall> make(ServerContext& state, CallStart start, ExportSink& sink);
 
-  // Asks for the state of a session of the caller's; refuses the call as MemoryBudget::take() and
-  // Engine::export_session() do, and terms that are out of range or need a seal.
+  // Exports a session of the caller. Refuses the call with the errors of MemoryBudget::take() and
+  // Engine::export_session(), and if the terms are out of range or need a seal that is missing.
   void start(std::shared_ptr<const ServedModel> model, const std::string& session,
              const ExportTerms& terms);
 

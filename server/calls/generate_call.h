@@ -1,4 +1,4 @@
-// A Generate call: takes what its token stream gives and writes it as events, one at a time.
+// A Generate call: takes groups from its token stream, and writes them as events, one at a time.
 #pragma once
 
 #include <memory>
@@ -19,32 +19,32 @@ class GenerateSink : public CallSink {
   // Sends an event, which is valid until this returns; Call::written() follows, unless it throws
   // std::bad_alloc.
   virtual void write(const GenerateEvent& event) = 0;
-  // The scores of the prompt, before the first event, where start() was asked for them.
+  // Gets the scores of the prompt, before the first event, after start_scored().
   virtual void take_scores(const ScoredChunk& /*scores*/) {}
-  // The token of the state, just before Finished, where start_with_token() was asked for it.
+  // Gets the token of the state, just before Finished, if start_with_token() was asked for it.
   virtual void take_token(std::string /*token*/) {}
 };
 
 class GenerateCall final : public Call {
  public:
-  // For start() or refuse(), after enter(), from which on the call is live. `sink` is the door's.
-  // `state` outlives the call.
+  // The call is live from enter() on. After that, one of the start functions or refuse() must
+  // follow. `state` must outlive the call.
   static std::shared_ptr<GenerateCall> make(ServerContext& state, CallStart start,
                                             GenerateSink& sink);
 
-  // Asks the model's engine for `request`, in the caller's name. What comes of it, a refusal as
-  // well, comes through the sink.
+  // Gives `request` to the model's engine in the caller's name. All results, also a refusal, go to
+  // the sink.
   void start(std::shared_ptr<const ServedModel> model, GenerateRequest request);
-  // The same once the prompt, which is not empty, has been scored, with `top_log_probs` of the most
-  // likely values in the place of each value.
+  // The same, after the prompt has been scored, with `top_log_probs` of the most likely values at
+  // each position. The prompt must not be empty.
   void start_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                     int top_log_probs);
 
-  // The same in a session that begins at a token, or anew, and ends with the call.
+  // The same in a session that starts from a state token or is new, and ends with the call.
   void start_with_token(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                         const TokenUse& use);
 
-  // The sink has had enough of a sample, which finishes as at a stop. From write() alone.
+  // Finishes a sample as at a stop sequence. Only write() may call this.
   void stop(int sample);
 
   void end(const Status& status) override;

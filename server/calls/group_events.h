@@ -16,23 +16,24 @@ namespace runnel {
 
 class GroupEvents {
  public:
-  // Values of one event take about this many bytes on a wire, at most.
+  // The values of one event take at most about this many bytes on a wire.
   static constexpr size_t kEventTarget = 256 << 10;
-  // Bytes of memory, at most, of one event with values of a stream that has such `room`: as runs,
-  // as a message, and encoded.
+  // The most bytes of memory for one event with values of a stream with this `room`: as runs, as a
+  // message, and encoded.
   static int64_t bytes(int room, int top_log_probs);
 
-  // With a `tokenizer` values are written as text, too: each character with the value that
-  // completes it; the values of `eos`, with which a sample ends, have no text. `with_top`: the call
-  // asks for top log-probabilities.
+  // - `tokenizer`: values are written as text, too. Each character comes with the value that
+  //   completes it. Null: no text.
+  // - `with_top`: the call asks for top log-probabilities.
+  // - `eos`: values that end a sample. They have no text.
   explicit GroupEvents(std::shared_ptr<const Tokenizer> tokenizer = nullptr, bool with_top = false,
                        std::vector<int32_t> eos = {})
       : tokenizer_(std::move(tokenizer)), with_top_(with_top), eos_(std::move(eos)) {}
 
-  // Begins with the next group, which the caller keeps until next() has given nothing.
+  // Begins with the next group. The caller must keep it until next() has returned none.
   void start(const StreamGroup& group);
 
-  // The next event of the group, valid until the call after; none when there is no more.
+  // The next event of the group, which is valid until the call after. None: there is no more.
   std::optional<GenerateEvent> next();
 
  private:

@@ -1,4 +1,4 @@
-// An ImportSession call: a state file in, in pieces; a session out.
+// An ImportSession call: receives a state file in pieces, and makes a session.
 #pragma once
 
 #include <cstddef>
@@ -17,37 +17,37 @@ class ImportSink : public CallSink {
  public:
   // Asks the client for its next message; ImportCall::arrived() follows, unless the call ends.
   virtual void read() = 0;
-  // The session that was made; finish() follows.
+  // Sends the session that was made. finish() follows.
   virtual void answer(const SessionInfo& session) = 0;
 };
 
-// The pieces are checked as they come, on the door's thread. Nothing reaches the engine before the
-// whole file is known to be good.
+// The door's thread checks the pieces as they arrive. The engine gets the state only after the
+// whole file has been checked.
 class ImportCall final : public Call {
  public:
-  // The call is live from enter() on. `sink` is the door's. `state` outlives the call.
+  // The call is live from enter() on. `state` must outlive the call.
   static std::shared_ptr<ImportCall> make(ServerContext& state, CallStart start, ImportSink& sink);
 
-  // Asks for the first message; refuses the call as admit() does, and where the server loads its
-  // models or drains.
+  // Asks for the first message. Refuses the call with the errors of admit(), and while the server
+  // loads its models or drains.
   void start();
 
-  // The client's message, or its end, has come. True: one of the functions below, or refuse(), must
-  // follow. False: the call has ended meanwhile.
+  // To be called when the client's message, or the end of its messages, has arrived. True: one of
+  // the functions below, or refuse(), must follow. False: the call has already ended.
   bool arrived() { return end_read(); }
   // Reserves the bytes of a message until the next one is asked for.
   // RESOURCE_EXHAUSTED.
   Status reserve(int64_t bytes);
-  // With the first message, once: what the session is to be. Makes room for its state.
-  // RESOURCE_EXHAUSTED.
+  // To be called once, with the first message, which describes the session. Reserves memory for the
+  // state. RESOURCE_EXHAUSTED.
   Status open(std::shared_ptr<const ServedModel> model, std::string id, bool allow_inexact);
   // Null before open().
   std::shared_ptr<const ServedModel> opened() const { return model(); }
-  // The next piece of the file; after open(). What StateReader::add() says.
+  // Adds the next piece of the file. Only after open(). Errors of StateReader::add().
   Status add(std::span<const std::byte> piece);
-  // The message has been dealt with: asks for the next.
+  // Asks for the next message.
   void go_on();
-  // The client has sent the whole file.
+  // To be called when the client has sent the whole file.
   void close();
 
  private:
@@ -66,7 +66,7 @@ class ImportCall final : public Call {
   std::optional<StateReader> reader_;
   std::string id_;
   bool allow_inexact_ = false;
-  // Of the state and what is read of it; the engine's, too, while it has the state.
+  // The memory of the state and of the message. The engine holds it, too, while it uses the state.
   const std::shared_ptr<MemoryBudget::Hold> room_ = std::make_shared<MemoryBudget::Hold>();
 
   // With mutex_ held.

@@ -1,4 +1,5 @@
-// A Score call: a chunk of values in, their log-probabilities out, and so on; the total last.
+// A Score call: receives chunks of values, and answers each with log-probabilities. The total is
+// last.
 #pragma once
 
 #include <memory>
@@ -22,28 +23,29 @@ class ScoreSink : public CallSink {
   virtual void write(const ScoreEvent& event) = 0;
 };
 
-// One thing at a time: a chunk is read, scored, answered; then the next is read.
+// The call reads a chunk, scores it and answers it, and only then reads the next one.
 class ScoringCall final : public Call {
  public:
-  // The call is live from enter() on. `sink` is the door's. `state` outlives the call.
+  // The call is live from enter() on. `state` must outlive the call.
   static std::shared_ptr<ScoringCall> make(ServerContext& state, CallStart start, ScoreSink& sink);
 
-  // Asks for the first message; refuses the call as admit() does, and where the server loads its
-  // models or drains.
+  // Asks for the first message. Refuses the call with the errors of admit(), and while the server
+  // loads its models or drains.
   void start();
 
-  // The client's message, or its end, has come. True: one of the functions below, or refuse(), must
-  // follow. False: the call has ended meanwhile.
+  // To be called when the client's message, or the end of its messages, has arrived. True: one of
+  // the functions below, or refuse(), must follow. False: the call has already ended.
   bool arrived() { return end_read(); }
-  // With the first message: the model, and where the sequence starts. `begin`, `keep`,
-  // `max_queue_time` and what is not OK: as Engine::start_score().
+  // To be called with the first message, which names the model and where the sequence starts. The
+  // other arguments and the errors are those of Engine::start_score().
   Status open(std::shared_ptr<const ServedModel> model, const Origin& origin, bool begin, bool keep,
               Duration max_queue_time);
   // Null before open().
   std::shared_ptr<const ServedModel> opened() const { return model(); }
-  // The values of a chunk; after open(). `room` is kept for as long as the engine has them.
+  // Scores the values of a chunk. Only after open(). The call keeps `room` while the engine has the
+  // values.
   void feed(std::vector<int32_t> values, std::shared_ptr<const void> room = nullptr);
-  // The client has no more chunks.
+  // To be called when the client sends no more chunks.
   void close();
 
  private:

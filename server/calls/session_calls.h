@@ -1,6 +1,6 @@
-// The unary calls about sessions, once for all doors. Each finds its model and has the engine
-// answer; the reply, which encodes the answer and sends it, runs on the writer's thread. A status
-// that is not OK is a refusal that the door is still to send, and the reply does not run.
+// The unary calls about sessions, for all doors. Each finds its model and has the engine answer.
+// The reply, which encodes and sends the answer, runs on the writer's thread. If the result is not
+// OK, the reply does not run, and the door must send the refusal.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ using SessionReply = std::function<void(const SessionInfo&, const ServedModel&)>
 using SessionsReply = std::function<void(const std::vector<SessionInfo>&, const ServedModel&)>;
 using PageReply = std::function<void(const SessionPage&, const ServedModel&)>;
 
-// A fresh session; `id` may be empty, and the server chooses one.
+// Makes a new session. If `id` is empty, the server chooses one.
 Status create_session(AnsweredCall& call, const std::string& model, const std::string& id,
                       SessionReply reply);
 
@@ -28,8 +28,9 @@ Status create_session(AnsweredCall& call, const std::string& model, const std::s
 Status get_session(AnsweredCall& call, const std::string& model, const std::string& id,
                    SessionReply reply);
 
-// The caller's sessions of a model, by id, from the one after `after`, which gets the name of the
-// model. `size`: 0 for 100; INVALID_ARGUMENT beyond kLargestPage.
+// The caller's sessions of a model, in the order of their ids. `after` gets the model's name, and
+// returns the id after which the page begins. `size` is the most sessions of the page; 0 means 100;
+// INVALID_ARGUMENT above kLargestPage.
 Status list_sessions(AnsweredCall& call, const std::string& model, int64_t size,
                      const std::function<Result<std::string>(const std::string& model)>& after,
                      PageReply reply);
@@ -38,14 +39,14 @@ Status list_sessions(AnsweredCall& call, const std::string& model, int64_t size,
 Status delete_session(AnsweredCall& call, const std::string& model, const std::string& id,
                       std::function<void()> reply);
 
-// Sessions that start where `id` is: those named in `children`, where an empty name is for the
-// server to choose; without names, `count` of them, or one. INVALID_ARGUMENT for both, or a count
-// that is out of range.
+// Makes sessions that start where session `id` is. `children` has their names; for an empty name
+// the server chooses one. Without `children`, it makes `count` sessions, or one. INVALID_ARGUMENT
+// if both are given, or the count is out of range.
 Status fork_session(AnsweredCall& call, const std::string& model, const std::string& id,
                     std::vector<std::string> children, std::optional<int64_t> count,
                     SessionsReply reply);
 
-// Takes a session back to an earlier position. OUT_OF_RANGE.
+// Rewinds a session to an earlier position. OUT_OF_RANGE.
 Status rewind_session(AnsweredCall& call, const std::string& model, const std::string& id,
                       int64_t position, SessionReply reply);
 

@@ -15,30 +15,30 @@ namespace runnel {
 
 // How one call uses tokens.
 struct TokenUse {
-  std::optional<std::string> given = {};  // where its sequence starts
-  bool wanted = false;                    // the state after its last value
+  std::optional<std::string> given = {};  // the token from which its sequence starts
+  bool wanted = false;                    // whether the answer has a token of the state at its end
 
   bool any() const { return given || wanted; }
 };
 
-// Whether the server and the model have tokens, and `request` is one that can use them so.
+// OK if the server and the model support tokens, and `request` can use them in this way.
 // FAILED_PRECONDITION, INVALID_ARGUMENT.
 Status check_tokens(const ServerContext& state, const ServedModel& model,
                     const GenerateRequest& request, const TokenUse& use);
 
-// Bytes of memory that a call takes for its tokens, until the client has them.
+// The bytes of memory that a call takes for its tokens, until the client has received them.
 int64_t bytes_of_tokens(const ServedModel& model, const TokenUse& use);
 
-// The state in a token; after check_tokens(). Fails as an import of that state file does.
+// The state in a token. Only after check_tokens(). Errors as for an import of the state file.
 Result<StateImage> open_token(const ServerContext& state, const ServedModel& model,
                               const Caller& caller, std::string_view token);
 
-// A token that only `caller` can use, for limits.token_ttl_ms.
+// A token that only `caller` can use, until limits.token_ttl_ms have passed.
 std::string make_token(const ServerContext& state, const ServedModel& model, const Caller& caller,
                        StateImage image);
 
-// A session that a call with tokens runs in. It ends with this object; where the scheduler's
-// mailbox is full, once it has been idle for limits.idle_timeout_ms.
+// A session that a call with tokens runs in. It ends with this object, or, if the scheduler's
+// mailbox is full, after limits.idle_timeout_ms.
 class PassingSession {
  public:
   PassingSession(std::shared_ptr<const ServedModel> model, SessionKey key)

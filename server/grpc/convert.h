@@ -1,5 +1,6 @@
-// Messages of the wire to the engine's plain data and back. Checked here: only what plain data
-// cannot say wrong. What depends on the model and the limits is the engine's to check.
+// Converts messages of the wire to the engine's plain data and back. The code here checks only what
+// the plain data cannot represent. The engine checks everything that depends on the model and
+// limits.
 #pragma once
 
 #include <optional>
@@ -20,13 +21,12 @@ namespace runnel {
 // Where a call starts.
 Origin start_of(const v1::Origin& origin);
 
-// A duration of the wire, `field` of the request; INVALID_ARGUMENT when it is malformed. What is
-// longer than the engine can count is cut to that.
+// A duration of the wire in `field` of the request. INVALID_ARGUMENT if it is malformed. A duration
+// that is longer than the longest `Duration` becomes that one.
 Result<Duration> duration_of(const google::protobuf::Duration& duration, std::string_view field);
 
-// A request; `delivery` is what holds where it does not say. Without the conversation
-// (conversation.h). INVALID_ARGUMENT for text where the model has no tokenizer, or for too much of
-// it.
+// A request, without its conversation (conversation.h). `delivery`: the default for its delivery.
+// INVALID_ARGUMENT if it has text and the model has no tokenizer, or if the text is too long.
 Result<GenerateRequest> request_of(const v1::GenerateRequest& message, const TextInput& input,
                                    const Delivery& delivery);
 
@@ -39,7 +39,7 @@ v1::Session session_message(const SessionInfo& session, const ServedModel& model
 // A served model as a message of at most its described_bytes.
 v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::string>& aliases);
 
-// Makes `message` say the event; its memory is used again.
+// Sets `message` to the event, and reuses its memory.
 void encode(const GenerateEvent& event, v1::GenerateResponse& message);
 void encode(const ScoreEvent& event, v1::ScoreResponse& message);
 

@@ -34,10 +34,10 @@ struct GrpcOptions {
   int64_t network_bytes = limits::kNetworkBytes.default_value;
 };
 
-// Calls that there may be beyond those that the open connections may have at once: calls that
-// clients have reset, and that gRPC has not let go of yet.
+// How many calls there may be in addition to the calls that open connections may have: calls that
+// clients have reset, and that gRPC has not released yet.
 inline constexpr int64_t kAbandonedCalls = 1024;
-// What a call takes before its first message, and one that is reset: measured, rounded up
+// The memory of a call before its first message, and of a call that was reset. Measured, rounded up
 // (tests/end_to_end/bounds_test.py).
 inline constexpr int64_t kBytesPerCall = 13 << 10;
 inline constexpr int64_t kBytesPerAbandonedCall = 64 << 10;
@@ -45,21 +45,21 @@ inline constexpr int64_t kBytesPerAbandonedCall = 64 << 10;
 // One thread calls start(), then ready(), perhaps unready(), then refuse() and stop().
 class GrpcDoor {
  public:
-  // `context` outlives the door, and its calls end before stop().
+  // `context` must outlive the door, and its calls must end before stop().
   GrpcDoor(GrpcOptions options, ServerContext& context);
   GrpcDoor(const GrpcDoor&) = delete;
   GrpcDoor& operator=(const GrpcDoor&) = delete;
-  // Stops.
+  // Calls stop().
   ~GrpcDoor();
 
-  // Listens. Health is NOT_SERVING until ready(). FAILED_PRECONDITION when the address cannot be
-  // had; INVALID_ARGUMENT when other machines reach it against the options; INVALID_ARGUMENT or
-  // NOT_FOUND when a file for TLS cannot be used.
+  // Listens. Health is NOT_SERVING until ready(). FAILED_PRECONDITION: it cannot listen on the
+  // address. INVALID_ARGUMENT: other machines could reach the address, which the options forbid.
+  // INVALID_ARGUMENT or NOT_FOUND: a file for TLS cannot be used.
   Status start();
   // From start() until stop().
   bool is_open() const { return server_ != nullptr; }
-  // Where clients find it: the address with the port that the system chose where it was 0. Only
-  // after start() has succeeded.
+  // The address for clients, with the port that the system chose if it was 0. Only after start()
+  // has succeeded.
   const std::string& address() const { return listener_->address(); }
 
   // Health says SERVING.
@@ -68,18 +68,19 @@ class GrpcDoor {
   void unready() { set_health(false); }
   // Health says NOT_SERVING, permanently.
   void refuse();
-  // Closes every connection. Returns within a second. Does nothing where the door is not open.
+  // Closes every connection. Returns within a second. Does nothing if the door is not open.
   void stop();
 
-  // To be called about once a second while the door is open: reads the certificate again where its
+  // To be called about once a second while the door is open. Reads the certificate again if its
   // files have changed, and returns memory to the system after a flood.
   void tend();
 
-  // From here on connections are cut off whose traffic takes the process beyond this allowance and
-  // what its calls hold. Any thread may call it.
+  // Sets the memory that the process may use besides the memory that its calls hold. If traffic
+  // makes the process exceed it, the connections that cause this are cut off. Any thread may call
+  // this.
   void allow_memory(const MemoryAllowance& allowance) { memory_watch_.allow(allowance); }
 
-  // From any thread, while the door is open.
+  // Any thread may call this while the door is open.
   ConnectionFigures connections() const;
 
   // A channel without a socket.
@@ -97,16 +98,16 @@ class GrpcDoor {
 
   const GrpcOptions options_;
   ServerContext& context_;
-  std::atomic<int64_t> accepted_calls_{0};  // that gRPC has not let go of
+  std::atomic<int64_t> accepted_calls_{0};  // calls that gRPC has accepted and not released
   MemoryWatch memory_watch_;
-  int64_t floods_ = 0;  // whose memory has been given back; tend() alone uses it
+  int64_t floods_ = 0;  // floods whose memory has been returned; only tend() uses it
   int trims_left_ = 0;
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<ServerCertificate> certificate_;  // null: no TLS
   std::shared_ptr<grpc::ServerCredentials> credentials_;
   std::unique_ptr<grpc::Server> server_;  // its calls use all of the above
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<Listener> listener_;  // first to go
+  std::unique_ptr<Listener> listener_;  // destroyed first
   // Hands connections to gRPC. Not the listener's thread: gRPC may keep the thread that brings a
   // connection and read from it for as long as bytes come, and the listener must end floods.
   std::unique_ptr<TaskThread> handing_over_;

@@ -1,7 +1,7 @@
-// Bytes of the wire to messages and back, and our Status to gRPC's.
+// Converts bytes of the wire to messages and back, and our Status to gRPC's.
 //
-// The services take bytes and parse them here, because gRPC answers a message that does not parse
-// with UNIMPLEMENTED, and takes one in the middle of a stream for the stream's end.
+// The services get bytes and parse them here. If gRPC parsed them, it would answer a message that
+// does not parse with UNIMPLEMENTED, or in the middle of a stream treat it as the stream's end.
 #pragma once
 
 #include <grpcpp/impl/codegen/proto_utils.h>
@@ -22,14 +22,14 @@
 
 namespace runnel {
 
-// Bytes on the wire, without their framing; 0 where there is no message.
+// The number of bytes on the wire, without their framing. 0 if there is no message.
 int64_t length_of(const grpc::ByteBuffer& bytes);
 
-// OK where what `bytes` becomes in memory is in proportion to what it is on the wire; refused
-// before memory is taken.
+// OK if the message in `bytes` takes memory in proportion to its size on the wire. Otherwise it is
+// refused, before memory is allocated.
 Status check_parsed_size(const grpc::ByteBuffer& bytes, const google::protobuf::Message& prototype);
 
-// Bytes that a message may take in memory, from the parsing of `bytes` to the encoded answer to its
+// The most bytes of memory for a message, from the parsing of `bytes` to the encoded answer to its
 // values.
 int64_t memory_for(const grpc::ByteBuffer& bytes);
 
@@ -57,23 +57,23 @@ grpc::ByteBuffer serialize_message(const Message& message) {
   return bytes;
 }
 
-// The message that has `data` in its field of bytes of that number, and nothing else. It keeps the
-// data where it lies: no byte is copied.
+// A message that has only `data`, in its bytes field with the number `field`. The data is not
+// copied.
 grpc::ByteBuffer bytes_message(int field, std::string data);
 
-// The bytes of a message that bytes_message() would make, where they lie; nothing where they are
-// none, or the message has another form, which parse_message() reads.
+// The data of a message that has the form of bytes_message(), without a copy. Empty if there is no
+// data, or if the message has another form, which parse_message() can read.
 std::vector<grpc::Slice> bytes_of_message(const grpc::ByteBuffer& bytes, int field);
 
-// The same code and message; the field at fault, where there is one, as a v1::Fault in the
-// details.
+// A status with the same code and message. If a field is at fault, the details have it as a
+// v1::Fault.
 grpc::Status to_grpc(const Status& status);
 
-// Tells a client when to try again: "grpc-retry-pushback-ms" in the trailing metadata, where the
-// status has it. Before Finish.
+// If the status says when to try again, adds "grpc-retry-pushback-ms" to the trailing metadata. To
+// be called before Finish.
 void add_pushback(const Status& status, grpc::CallbackServerContext& context);
 
-// What is known of a call of method `rpc` before its messages.
+// The facts of a call of method `rpc` that are known before its messages.
 CallStart call_start(const char* rpc, const ServerContext& state,
                      const grpc::CallbackServerContext& context);
 

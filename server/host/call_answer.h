@@ -1,6 +1,6 @@
-// The answer to a call that was saved: its values and its end, as a record of the store has them. A
-// server that loads the session gives them to its engine, which answers the call if it is made
-// again (docs/decisions/storage.md).
+// The answer to a saved call, with its values and its end, as the store's record has it. A server
+// that loads the session gives the answer to its engine, which answers the call if it is made again
+// (docs/decisions/storage.md).
 #pragma once
 
 #include <cstdint>

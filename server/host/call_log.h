@@ -14,7 +14,7 @@
 
 namespace runnel {
 
-// Values that a log leads over, given and sampled ones together.
+// The most values of all calls of a log, given and sampled ones together.
 inline constexpr int64_t kMostLogValues = 256;
 
 // A hash of values, which tells whether a replay has sampled the same ones.
@@ -23,8 +23,8 @@ inline uint64_t hash_with(uint64_t hash, int32_t value) {
   return (hash ^ static_cast<uint32_t>(value)) * 1099511628211U;
 }
 
-// A generation that continues a session, as far as the bits depend on it. It samples exactly
-// max_values, so it needs neither stops nor times.
+// The parts of a generation on a session that its bits depend on. It samples exactly max_values, so
+// it needs neither stop sequences nor time limits.
 struct LoggedCall {
   GenerateRequest request;  // without session and caller
   int64_t before = 0;       // the session's position when the call started, and after it
@@ -32,9 +32,9 @@ struct LoggedCall {
   uint64_t sampled = kNoValues;  // hash_with() of each value that it sampled
 };
 
-// The call of a request whose seed is set. None if a log has no place for it. It is complete once
-// note_start() and note_end() were told of its events, and `sampled` has its values. They clear it
-// if it turns out that the call cannot be computed again.
+// The logged form of a request whose seed is set. None if the call cannot be logged. It is complete
+// after note_start() and note_end() have got its events, and `sampled` has its values. These two
+// functions clear it if the call cannot be computed again.
 std::optional<LoggedCall> loggable(const GenerateRequest& request);
 void note_start(std::optional<LoggedCall>& call, const Started& started);
 void note_end(std::optional<LoggedCall>& call, const Finished& finished);

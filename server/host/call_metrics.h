@@ -9,8 +9,8 @@
 
 namespace runnel {
 
-// The methods and reasons (Status::reason()) that are told apart. The last of each is for what is
-// in neither list, so that nobody can make new ones.
+// The methods and reasons (Status::reason()) that are counted separately. The last of each list is
+// for all others, so that clients cannot make new labels.
 inline constexpr std::array<std::string_view, 26> kMethods = {"Generate",
                                                               "Score",
                                                               "CreateSession",
@@ -51,7 +51,7 @@ struct CallMetrics {
 
   // Counts a call of `method` that ended with `status`.
   void count(std::string_view method, const Status& status);
-  // Counts what `other` has counted.
+  // Adds the counts of `other`.
   void add(const CallMetrics& other);
 };
 

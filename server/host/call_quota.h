@@ -16,13 +16,13 @@ class CallQuota {
   CallQuota& operator=(const CallQuota&) = delete;
   ~CallQuota() { end(); }
 
-  // RESOURCE_EXHAUSTED where the caller's account runs as many calls as it may.
+  // RESOURCE_EXHAUSTED if the caller's account already runs as many calls as it may.
   Status begin(const Caller& caller);
-  // Once, or not at all.
+  // To be called at most once.
   void end();
 
  private:
-  std::shared_ptr<AccountUsage> counted_;  // null: nothing is
+  std::shared_ptr<AccountUsage> counted_;  // where the call is counted; null: not counted
 };
 
 }  // namespace runnel

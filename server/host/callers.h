@@ -1,5 +1,5 @@
-// Who calls. Where there is a file of keys, the key that a client shows says so; otherwise nobody
-// is asked, and callers are told apart by their addresses.
+// Identifies callers. If there is a file of keys, the caller is the owner of the key that the
+// client sends. Otherwise clients need no key, and callers are distinguished by their addresses.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,9 @@
 
 namespace runnel {
 
-// The network of a peer as gRPC writes it: "192.0.2.7" of "ipv4:192.0.2.7:50051",
-// "2001:db8:0:1::/64" of "ipv6:%5B2001:db8:0:1::7%5D:50051", otherwise the text as it is.
+// The network of a peer in gRPC's notation. For "ipv4:192.0.2.7:50051" it is "192.0.2.7", and for
+// "ipv6:%5B2001:db8:0:1::7%5D:50051" it is "2001:db8:0:1::/64". Any other text is returned
+// unchanged.
 std::string peer_network(const std::string& peer);
 
 class Callers {
@@ -27,23 +28,23 @@ class Callers {
   Callers(const Callers&) = delete;
   Callers& operator=(const Callers&) = delete;
 
-  // From here on asks for the keys of the file. Errors of read_key_file().
+  // Requires keys of the file from now on. Errors of read_key_file().
   Status ask_for_keys(const std::string& path);
 
-  // True once ask_for_keys() has succeeded. From any thread.
+  // True once ask_for_keys() has succeeded. Any thread may call this.
   bool has_keys() const { return ring_.load() != nullptr; }
 
-  // To be called now and then: reads the file again where it has changed. While it cannot be used,
-  // the keys stay, each call tries again, and each reason is logged once.
+  // To be called about once a second. Reads the file again if it has changed. If the file cannot be
+  // used, the present keys stay, each call tries again, and each reason is logged once.
   void refresh(const EventLog& log);
 
-  // The caller who sends these values of "authorization". UNAUTHENTICATED where keys are asked for
-  // and this is not one of them.
+  // The caller who sends these values of "authorization". UNAUTHENTICATED if keys are required, and
+  // the values have none of them.
   Result<Caller> identify(std::span<const std::string_view> authorization,
                           const std::string& peer) const;
 
-  // The caller with the rights that the same key has now; null when the key has been taken away.
-  // Without keys `caller` itself, which must then outlive the answer.
+  // The caller with the present rights of the same key. Null if the key has been removed. Without
+  // keys, `caller` itself, which must then outlive the result.
   std::shared_ptr<const Caller> as_of_now(const Caller& caller) const;
 
  private:
@@ -51,13 +52,13 @@ class Callers {
   std::shared_ptr<AccountUsage> usage_of(const std::string& name);
   Status read();
 
-  // The thread that reads the file.
+  // Only the thread that reads the file uses these.
   std::string path_;
-  FileStamp stamp_;        // of the file that the keys are of
-  std::string complaint_;  // the last one in the log, until the file can be used
+  FileStamp stamp_;        // of the file that the keys were read from
+  std::string complaint_;  // the reason that was logged last, until the file can be used
   std::map<std::string, std::weak_ptr<AccountUsage>> accounts_;  // by name; of keys and of sessions
 
-  std::atomic<std::shared_ptr<const Ring>> ring_;  // null: nobody is asked for a key
+  std::atomic<std::shared_ptr<const Ring>> ring_;  // null: clients need no key
 };
 
 }  // namespace runnel

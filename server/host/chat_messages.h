@@ -12,8 +12,8 @@ namespace runnel {
 
 inline constexpr int kSchemaDepth = 32;  // of objects and arrays in a tool's schema or a call
 
-// Checks messages, and makes of them what ChatFormat takes: arguments of calls become objects, and
-// members that templates do not know are dropped. INVALID_ARGUMENT names the member.
+// Checks messages, and converts them for ChatFormat: arguments of calls become objects, and members
+// that templates do not know are removed. INVALID_ARGUMENT names the member.
 Fault read_messages(OrderedJson& messages);
 
 // Checks a list of tools. INVALID_ARGUMENT names the member.

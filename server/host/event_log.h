@@ -1,5 +1,5 @@
-// The log of the server: one line an event, as text or as JSON. No global logger: whoever logs is
-// given this.
+// The log of the server: one line for each event, as text or as JSON. There is no global logger:
+// code that logs gets a reference to this.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -25,13 +25,12 @@ struct LogField {
 
 class EventLog {
  public:
-  // Logs to the process's stderr what is at least as grave as `level` ("debug", "info", "warn",
-  // "error").
+  // Logs events of at least this level ("debug", "info", "warn", "error") to the process's stderr.
   EventLog(const std::string& level, bool json);
-  // The same, to a stream that outlives it.
+  // The same, to a stream that must outlive the log.
   EventLog(const std::string& level, bool json, std::ostream& out);
 
-  // True when an event of this level would be written: asked where its fields cost something.
+  // Whether events of level "debug" are written. For code whose fields cost time to compute.
   bool wants_debug() const { return logger_->should_log(spdlog::level::debug); }
 
   void debug(std::string_view event, std::initializer_list<LogField> fields) const;
@@ -48,9 +47,10 @@ class EventLog {
   bool json_;
 };
 
-// What follows the time and the level of a line. Text: `ready model=mnist`, strings with other
-// characters than letters, digits and ._:/-+@ in double quotes, escaped as in JSON. JSON: the
-// members of an object without its braces, `"event":"ready","model":"mnist"`.
+// The part of a line after the time and the level.
+// - As text: `ready model=mnist`. Strings with other characters than letters, digits and ._:/-+@
+//   are in double quotes, and escaped as in JSON.
+// - As JSON: the members of an object without its braces, `"event":"ready","model":"mnist"`.
 std::string format_event(bool json, std::string_view event, std::span<const LogField> fields);
 
 }  // namespace runnel

@@ -16,15 +16,16 @@ namespace runnel {
 
 class FairThread {
  public:
-  // `mishaps` outlives it, and takes what tasks throw. Without it they throw nothing.
+  // `mishaps` gets the exceptions of tasks, and must outlive the object. Null: tasks must not
+  // throw.
   explicit FairThread(Mishaps* mishaps = nullptr);
   FairThread(const FairThread&) = delete;
   FairThread& operator=(const FairThread&) = delete;
-  // Does what has been posted, then ends.
+  // Runs the tasks that have been posted, then ends the thread.
   ~FairThread();
 
-  // Does `task` soon; tasks of one account in their order. The caller bounds their number. Throws
-  // std::bad_alloc, and `task` is not done then.
+  // Has the thread run `task`. Tasks of one account run in their order. The caller must bound their
+  // number. If it throws std::bad_alloc, `task` is not run.
   void post(const std::string& account, std::function<void()> task);
 
  private:
@@ -38,7 +39,7 @@ class FairThread {
   Mishaps* const mishaps_;
   std::mutex mutex_;
   std::condition_variable posted_;
-  std::list<Account> round_;  // those with tasks; the first has the next turn
+  std::list<Account> round_;  // the accounts with tasks; the first one has the next turn
   bool over_ = false;
   std::thread thread_;
 };

@@ -7,11 +7,10 @@
 
 namespace runnel {
 
-// A refusal; OK where there is none.
+// A refusal. OK: there is none.
 struct [[nodiscard]] Fault {
   Status status;
-  // The field at fault in the words of the door, or the path of a member; empty: none in
-  // particular.
+  // The field at fault, by its name at this door, or the path of a member. Empty: no single field.
   std::string param = {};
 
   bool ok() const { return status.ok(); }

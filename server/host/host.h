@@ -1,4 +1,4 @@
-// The host: what the doors of one server share, and its life from the first call to the last.
+// The host: the parts of a server that all doors share, from its first call to its last one.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,13 @@ namespace runnel {
 
 struct HostOptions {
   std::string version = {};    // of the program
-  std::string keys = {};       // path of the file of keys; empty: nobody is asked for one
-  std::string seal_keys = {};  // paths of keys for state files, with commas; empty: none
+  std::string keys = {};       // path of the file of keys; empty: clients need no key
+  std::string seal_keys = {};  // paths of keys for state files, separated by commas; empty: none
   int64_t call_bytes = limits::kCallBytes.default_value;
   Delivery delivery;
   int64_t text_bytes = limits::kTextBytes.default_value;    // of one prompt or chunk to score
-  int64_t samples = limits::kSamples.default_value;         // of one call, as engines have it
-  int64_t max_values = limits::kMaxValues.default_value;    // likewise
+  int64_t samples = limits::kSamples.default_value;         // of one call, as for the engines
+  int64_t max_values = limits::kMaxValues.default_value;    // of one call, as for the engines
   int64_t chat_values = limits::kChatValues.default_value;  // of an answer, unless the call says
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
   Duration queue_time{}, http_queue_time{};  // of calls that do not say how long they wait
@@ -34,11 +34,11 @@ struct HostOptions {
   StorageOptions storage = {};
 };
 
-// One thread calls open(), then ready(), then tend() now and then, perhaps unready(), then refuse()
-// and end_calls().
+// One thread calls open(), then ready(), then tend() about once a second, possibly unready(), and
+// then refuse() and end_calls().
 class Host {
  public:
-  // `log` and `clock` outlive the host.
+  // `log` and `clock` must outlive the host.
   Host(const HostOptions& options, const EventLog& log, const Clock& clock);
   Host(const Host&) = delete;
   Host& operator=(const Host&) = delete;
@@ -51,26 +51,26 @@ class Host {
   ServerContext& context() { return context_; }
   const ServerContext& context() const { return context_; }
 
-  // From here on the models take calls.
+  // Lets calls find the models.
   void ready();
-  // From here on serving() is false. Calls are taken as before.
+  // Makes serving() false. Calls are served as before.
   void unready() { serving_.store(false, std::memory_order_release); }
   // True from ready() until unready() or refuse(). Any thread may ask.
   bool serving() const { return serving_.load(std::memory_order_acquire); }
 
-  // To be called about once a second: reads the keys again where their file has changed, and
-  // applies the time limits of calls (LiveCall::tend()).
+  // To be called about once a second. Reads the keys again if their file has changed, and applies
+  // the time limits of calls (LiveCall::tend()).
   void tend();
 
-  // The permanent failure of a model's device; OK while there is none.
+  // The permanent failure of a model's device. OK if no device has failed.
   Status failure() const;
 
-  // From here on new calls get UNAVAILABLE.
+  // Refuses new calls with UNAVAILABLE.
   void refuse();
-  // After refuse(): waits until the calls have ended, for at most `grace`, and calls `tend` about
-  // once a second. Then ends those that are left with UNAVAILABLE, and waits until their sessions
-  // are saved, by states in place of logs. Returns a second after `grace` at the latest, or a few
-  // if the store is slow or does not answer.
+  // To be called after refuse(). Waits for at most `grace` until the calls have ended, and calls
+  // `tend` about once a second. Then it ends the remaining calls with UNAVAILABLE, and waits until
+  // their sessions are saved, as states instead of logs. It returns at most one second after
+  // `grace`, or a few seconds if the store is slow or does not answer.
   void end_calls(Duration grace, const std::function<void()>& tend);
 
  private:

@@ -13,10 +13,10 @@ namespace runnel {
 // INVALID_ARGUMENT of the member at `at`: "AT WHAT".
 Fault refusal(const std::string& at, const std::string& what);
 
-// A value as messages show it.
+// The text of a value for messages.
 std::string shown(const OrderedJson& value);
 
-// A member of the object at `at` that nobody knows.
+// The fault of an unknown member of the object at `at`.
 Fault unknown_member(const std::string& at, const std::string& key);
 
 // Refuses the first member that is not null and not one of `known`.
@@ -26,7 +26,7 @@ Fault check_members(const OrderedJson& object, const std::string& at,
 // Null: there is no such member, or it is null.
 OrderedJson* member(OrderedJson& object, const char* key);
 
-// `value`, a member at `at` that may be null, is a text.
+// Checks that `value`, the member at `at`, is a text. Null: there is no such member.
 Fault check_text(const OrderedJson* value, const std::string& at, bool required);
 
 }  // namespace runnel

@@ -1,5 +1,6 @@
-// Sessions that outlive their server, and move between servers (docs/fleet.md). It knows which
-// sessions a call of this server has open in the store, and renews their leases.
+// Sessions in a store, which outlive their server and move between servers (docs/fleet.md). This
+// class knows which sessions the calls of this server have open in the store, and renews their
+// leases.
 #pragma once
 
 #include <atomic>
@@ -24,51 +25,51 @@
 namespace runnel {
 
 struct StorageOptions {
-  std::string url = {};            // StoreSettings; empty: sessions end with the process
-  std::string sync = "each";       // likewise
-  std::string password_file = {};  // likewise
-  std::string ca = {};             // likewise
+  std::string url = {};            // as in StoreSettings; empty: sessions end with the process
+  std::string sync = "each";       // as in StoreSettings
+  std::string password_file = {};  // as in StoreSettings
+  std::string ca = {};             // as in StoreSettings
   StoreTimes times = {.ttl_ms = 604800000, .lease_ms = 5000, .timeout_ms = 1000};
-  int64_t log_bytes = 65536;          // of a session's log; 0: a state after each call
-  int64_t answer_bytes = 65536;       // of the values of a session's last call; 0: none are kept
-  std::shared_ptr<Store> store = {};  // in place of that of `url`, for tests
+  int64_t log_bytes = 65536;          // the most bytes of a session's log; 0: no log
+  int64_t answer_bytes = 65536;       // the most bytes of an answer; 0: answers are not kept
+  std::shared_ptr<Store> store = {};  // used instead of `url`, for tests
 };
 
 class KeptSessions {
  public:
-  static constexpr int kThreads = 4;                // that work on the store
-  static constexpr int kAllThreads = kThreads + 2;  // and those of replays() and logs()
+  static constexpr int kThreads = 4;                // threads that use the store
+  static constexpr int kAllThreads = kThreads + 2;  // with the threads of replays() and logs()
 
-  // An open session, which is the call's until this is let go of or the session was saved. Null for
-  // a call that only reads.
+  // Called with an open session. The call has the session until it releases the pointer, or the
+  // session was saved. Null for a call that only reads.
   using OpenDone = std::function<void(Result<std::shared_ptr<StoredSession>>)>;
 
-  // `context` outlives it.
+  // `context` must outlive the object.
   KeptSessions(ServerContext& context, std::shared_ptr<Store> store, const StorageOptions& options);
   KeptSessions(const KeptSessions&) = delete;
   KeptSessions& operator=(const KeptSessions&) = delete;
   ~KeptSessions();
 
-  // StoredSession::open(). ABORTED, too, while another call of this server changes the session,
-  // unless this is that call made again, which ends the earlier try. A call that reads then finds
-  // the session as the other call has it.
+  // StoredSession::open(). Also ABORTED while another call of this server changes the session. A
+  // retry of that call is not refused, but ends the earlier try. A call that only reads gets the
+  // session in the present state of the other call.
   void open(std::shared_ptr<const ServedModel> model, const Caller& caller, SessionUse use,
             OpenDone done);
   // StoredSession::adopt(). ABORTED if a call has a session of this name open.
   Result<std::shared_ptr<StoredSession>> adopt(std::shared_ptr<const ServedModel> model,
                                                const Caller& caller, const std::string& id,
                                                bool empty);
-  // Deletes a session in the engine and in the store, whoever uses it. NOT_FOUND.
+  // Deletes a session in the engine and in the store, even if a call uses it. NOT_FOUND.
   void remove(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
               const std::string& id, const std::function<void(Status)>& done);
-  // A session as it is now, also where the engine does not have it. NOT_FOUND.
+  // The present session, even if the engine does not have it. NOT_FOUND.
   void find(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
             const std::string& id, const std::function<void(Result<SessionInfo>)>& done);
 
-  // To be called about once a second, by one thread: renews leases, has the store make durable what
-  // it has written and remove what has expired, and ends waits that are too long.
+  // To be called about once a second, by one thread. Renews leases, calls Store::sync() and
+  // Store::sweep(), and ends waits that are too long.
   void tend();
-  // Waits until no session is open any more, for at most `at_most`. True when none is.
+  // Waits until no session is open any more, for at most `at_most`. True if none is.
   bool wait_until_saved(Duration at_most);
   // Sessions at rest whose last calls are in a log.
   RestingLogs& logs() { return logs_; }
@@ -78,26 +79,26 @@ class KeptSessions {
   Store& store() { return *store_; }
   StoreThreads& threads() { return threads_; }
   Duration lease() const { return lease_; }
-  // Follows replays. At most one task for each session that is loaded.
+  // The thread of replays. It gets at most one task for each session that is being loaded.
   TaskThread& replays() { return replays_; }
   int64_t log_bytes() const { return log_bytes_; }
   int64_t answer_bytes() const { return answer_bytes_; }
-  // The copy of a session that an engine was last given, or that was saved last. A model that has
-  // ended, or whose engine has let go of the session since, has none any more.
+  // The copy of a session that an engine last got, or that was saved last. If the model has ended,
+  // or its engine has given up the session since, there is no copy any more.
   struct Copy {
-    std::weak_ptr<const ServedModel> model = {};  // null: nobody knows what the engine has
+    std::weak_ptr<const ServedModel> model = {};  // null: it is unknown which copy the engine has
     int64_t saved = 0;                            // Record::saved
     bool is_ours = false;  // saved by this server, so that the engine can answer a retry
   };
   Copy copy_of(const std::string& key);
   void note_copy(const std::string& key, const Copy& copy);
   ServerContext& context() { return context_; }
-  // Calls that want the session may wait for it from here on.
+  // From now on other calls may wait for the session.
   void ends_soon(const StoredSession& session);
-  // Nobody has the session any more.
+  // No call has the session any more.
   void release(const StoredSession& session);
   void count_error();
-  // The status of a call for which the store has not done something, which is counted.
+  // Counts an error of the store. Returns the status for the call.
   Status failed(Status status);
   void count_snapshot(SnapshotReason reason);
   // Whether no call of this server has the session open.
@@ -105,7 +106,7 @@ class KeptSessions {
   void log_unsaved(const std::string& session, const Status& status);
 
  private:
-  // A session that a call has open. The call keeps it alive, or whatever the call waits for.
+  // A session that a call has open. The call, or the operation that it waits for, keeps it alive.
   struct Use {
     void take(const std::shared_ptr<StoredSession>& one) {
       session = one;
@@ -113,10 +114,10 @@ class KeptSessions {
     }
 
     std::weak_ptr<StoredSession> session;
-    const StoredSession* by = nullptr;          // the same, also while it ends
-    bool is_brief = false;                      // others may wait for it
-    bool is_opening = false;                    // calls that only read may wait
-    std::deque<std::function<void()>> waiting;  // for it
+    const StoredSession* by = nullptr;          // the same, valid also while it is destroyed
+    bool is_brief = false;                      // other calls may wait for it
+    bool is_opening = false;                    // calls that only read may wait for it
+    std::deque<std::function<void()>> waiting;  // the calls that wait for it
   };
 
   void enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done);
@@ -131,12 +132,12 @@ class KeptSessions {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, Use> uses_;     // by key
-  std::map<std::string, Copy> copies_;  // likewise
+  std::map<std::string, Copy> copies_;  // by key
   TimePoint swept_;
   std::atomic<bool> syncing_{false};
   RestingLogs logs_{*this};
-  StoreThreads threads_;  // ends before the rest
-  TaskThread replays_;    // ends first
+  StoreThreads threads_;  // destroyed before the members above
+  TaskThread replays_;    // destroyed first
 };
 
 }  // namespace runnel

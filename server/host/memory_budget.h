@@ -1,5 +1,5 @@
-// Memory that the calls of a server hold together, in bytes. A call takes what it may need before
-// it allocates, and is refused where too little is left.
+// The memory that all calls of a server hold together, in bytes. A call takes the bytes that it may
+// need before it allocates memory. It is refused if too few are left.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace runnel {
 // Any thread may call any function.
 class MemoryBudget {
  public:
-  // Bytes taken from a budget, which are given back when this ends. It may outlive the budget.
+  // Bytes taken from a budget. The destructor returns them. A Hold may outlive the budget.
   class Hold {
    public:
     Hold() = default;
@@ -32,13 +32,13 @@ class MemoryBudget {
 
   explicit MemoryBudget(int64_t bytes);
 
-  // RESOURCE_EXHAUSTED where fewer bytes are left, with a time to try again; INVALID_ARGUMENT where
-  // the whole budget has fewer.
+  // RESOURCE_EXHAUSTED, with a time to try again, if fewer bytes are left. INVALID_ARGUMENT if the
+  // whole budget has fewer.
   Result<Hold> take(int64_t bytes);
-  // Makes `hold`, one of this budget's or an empty one, at least so large. Unchanged where the
-  // status is not OK.
+  // Makes `hold`, which must be of this budget or empty, at least this large. If the status is not
+  // OK, `hold` does not change.
   Status grow(Hold& hold, int64_t bytes);
-  // Gives back what `hold` has beyond `bytes`.
+  // Returns the bytes of `hold` beyond `bytes`.
   static void shrink(Hold& hold, int64_t bytes);
 
   int64_t size() const { return size_; }

@@ -1,4 +1,4 @@
-// Everything that a server counts, as Prometheus reads it (docs/metrics.md).
+// All metrics of a server in Prometheus' text format (docs/metrics.md).
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace runnel {
 
 struct ConnectionFigures {
   int64_t open = 0;
-  int64_t refused = 0;  // so far
+  int64_t refused = 0;  // since the start
 };
 
-// As of now, from any thread. Takes no lock that a call or a step waits for.
+// The present values. Any thread may call this. It takes no lock that a call or a step waits for.
 std::string metrics_text(const ServerContext& state, const ConnectionFigures& connections);
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// Exceptions on a thread that many calls share, such as std::bad_alloc where memory gives out: one
-// ends the piece of work that threw it, and neither the thread nor the process.
+// Catches exceptions, such as std::bad_alloc, on threads that many calls share. An exception ends
+// the piece of work that threw it, but neither the thread nor the process.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ namespace runnel {
 
 class Mishaps {
  public:
-  // `log` and `clock` outlive it.
+  // `log` and `clock` must outlive the object.
   explicit Mishaps(const EventLog& log, const Clock& clock = real_clock())
       : log_(log), clock_(clock) {}
   Mishaps(const Mishaps&) = delete;
   Mishaps& operator=(const Mishaps&) = delete;
 
-  // Does `work`. Exceptions are counted, and logged at most once a second.
+  // Runs `work`. Exceptions are counted, and logged at most once a second.
   template <typename Work>
   void contain(const Work& work) noexcept {
     try {
@@ -35,8 +35,8 @@ class Mishaps {
   const EventLog& log_;
   const Clock& clock_;
   std::mutex mutex_;
-  TimePoint next_{};      // when one is logged again
-  int64_t unlogged_ = 0;  // since the last one
+  TimePoint next_{};      // when an exception may be logged again
+  int64_t unlogged_ = 0;  // exceptions since the last logged one
 };
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// The system's figures of this process.
+// The system's figures for this process.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ struct ProcessFigures {
   int64_t resident_bytes = 0;
   int64_t virtual_bytes = 0;
   int64_t open_files = 0;
-  int64_t most_files = 0;  // that it may open
+  int64_t most_files = 0;  // the most files that it may open
 };
 
-// As /proc has them; 0 where it does not.
+// The figures from /proc. A figure that /proc does not have is 0.
 ProcessFigures process_figures();
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Computes the calls of a session's log again, one after the other. Nobody reads their values.
+// Computes the calls of a session's log again, one after the other. Their values are discarded.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class Replay : public std::enable_shared_from_this<Replay> {
  public:
   using Done = std::function<void(const Status&)>;
 
-  // `kept` outlives the model.
+  // `kept` must outlive the model.
   Replay(KeptSessions& kept, std::shared_ptr<const ServedModel> model, SessionKey session,
          std::vector<LoggedCall> calls)
       : kept_(kept),
@@ -31,10 +31,11 @@ class Replay : public std::enable_shared_from_this<Replay> {
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
 
-  // Once; the engine has the session where the log begins, and no other call uses it. `done` is
-  // told once, by KeptSessions::replays(). INTERNAL if a call ends elsewhere than in the log;
-  // FAILED_PRECONDITION if this server does not take such a call, or samples other values;
-  // UNAVAILABLE if it drains; errors of a generation.
+  // To be called once. The engine must have the session at the position where the log begins, and
+  // no other call may use it. `done` is called once, on the thread of KeptSessions::replays().
+  // INTERNAL if a call ends at another position than in the log; FAILED_PRECONDITION if this server
+  // does not accept such a call, or samples other values; UNAVAILABLE if it drains; errors of a
+  // generation.
   void start(Done done);
 
  private:

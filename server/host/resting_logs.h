@@ -1,6 +1,6 @@
-// Sessions at rest whose last calls are in a log. After a second of rest the state of such a
-// session is written in place of its log, so that few loads have a log to replay. A thread writes
-// one state after the other, and calls do not wait for it.
+// Sessions at rest whose last calls are in a log. After a second at rest, the state of such a
+// session replaces its log in the store, so that few loads must replay a log. A thread writes one
+// state after the other, and calls do not wait for it.
 #pragma once
 
 #include <condition_variable>
@@ -29,24 +29,24 @@ struct LoggedSession {
   int64_t position = 0;
 };
 
-// Any thread may call any function; none blocks but wait_until_none().
+// Any thread may call any function. Only wait_until_none() blocks.
 class RestingLogs {
  public:
-  // `kept` outlives it, and need not be complete yet.
+  // `kept` must outlive the object. Its constructor may still run.
   explicit RestingLogs(KeptSessions& kept);
   RestingLogs(const RestingLogs&) = delete;
   RestingLogs& operator=(const RestingLogs&) = delete;
-  // stop(), and waits for the store.
+  // Calls stop(), and waits for the store.
   ~RestingLogs();
 
   void add(LoggedSession session);
   // To be called about once a second: writes states that are due.
   void tend() { changed_.notify_all(); }
-  // Every state is due now, without a second of rest.
+  // Makes every state due now, without the second at rest.
   void hurry();
   // Waits until all states have been written, for at most `at_most`. True when they have.
   bool wait_until_none(Duration at_most);
-  // From here on nothing more is written.
+  // Writes no further state.
   void stop();
 
  private:

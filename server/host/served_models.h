@@ -1,5 +1,6 @@
-// The models that this server serves, by name. They come and go while calls run: whoever finds a
-// model keeps it alive, and a model whose last keeper has let go ends on a thread of its own.
+// The models that this server serves, by name. Models may be added and retired while calls run. A
+// call holds a reference to its model. When the last reference is gone, the model is destroyed on
+// another thread.
 #pragma once
 
 #include <array>
@@ -28,31 +29,30 @@ namespace runnel {
 
 class Backend;
 
-// One model and all that runs it. Destroyed from the bottom up: the engine, and with it the model,
-// before the backend.
+// One model and everything that runs it. The members are destroyed from the last to the first: the
+// engine, which has the model, before the backend.
 struct ServedModel {
   std::string name;
-  std::string weight_digest;                   // SHA-256 of the weights; empty where there are none
-  std::shared_ptr<const Tokenizer> tokenizer;  // null where values are not text
-  std::shared_ptr<const ChatFormat> chat;      // null where conversations are not served,
+  std::string weight_digest;                   // SHA-256 of the weights; empty: it has none
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: the values are not text
+  std::shared_ptr<const ChatFormat> chat;      // null: it does not serve conversations,
   std::string no_chat;                         // for this reason
-  std::shared_ptr<Backend> backend;            // null where the model has none (a fake)
-  std::string instructions;                    // of the CPU, and why those; empty on a GPU
+  std::shared_ptr<Backend> backend;            // null: the model has none (a fake)
+  std::string instructions;                    // of the CPU, and why these; empty on a GPU
   std::unique_ptr<Engine> engine;
   std::vector<StoredState> states;  // that sequences may start from, by name
-  // What it was loaded from; empty where that is no directory.
+  // The directory that it was loaded from; empty: not from a directory.
   std::string path;
-  FileStamps files;          // files_of() its configuration, just before
-  int64_t loaded_bytes = 0;  // that the process grew by meanwhile
-  // Found out when it is served.
+  FileStamps files;          // files_of() its configuration, just before it was loaded
+  int64_t loaded_bytes = 0;  // by which the process grew while it was loaded
+  // Set when it is added.
   std::unique_ptr<CallMetrics> calls;
   std::string spec_json;
-  std::string state_digest;     // model_digest(): whose states it takes
-  int64_t described_bytes = 0;  // of what a client is told of it, as a message and encoded, at most
+  std::string state_digest;     // model_digest(): it accepts states with this digest
+  int64_t described_bytes = 0;  // the most bytes of its description, as a message and encoded
 };
 
-// The name by which a caller knows a model: the one that they asked for, or its own where they
-// named none.
+// The name by which a caller knows a model: the name that the caller asked for, or else its own.
 inline const std::string& name_for(const std::string& asked, const ServedModel& model) {
   return asked.empty() ? model.name : asked;
 }
@@ -65,10 +65,10 @@ struct ModelFigures {
   int64_t slots_free = 0;
   int64_t waiting = 0;
   int64_t slots_stored = 0;
-  std::array<int64_t, kSlotStates> slots_by_state{};  // of sessions
+  std::array<int64_t, kSlotStates> slots_by_state{};  // slots that sessions hold
 };
 
-// Any thread may call any function; none waits for a call, a step or another model.
+// Any thread may call any function. No function waits for a call, a step or another model.
 class ServedModels {
  public:
   using ByName = std::map<std::string, std::shared_ptr<const ServedModel>>;
@@ -76,60 +76,61 @@ class ServedModels {
   ServedModels() = default;
   ServedModels(const ServedModels&) = delete;
   ServedModels& operator=(const ServedModels&) = delete;
-  // Retires every model and waits until all have ended. No call may run any more: one that still
-  // keeps a model after a minute stops the process.
+  // Retires every model, and waits until all have been destroyed. No call may run any more. If a
+  // call still holds a model after a minute, the process stops.
   ~ServedModels();
 
-  // ALREADY_EXISTS when there is one of that name.
+  // Adds a model. ALREADY_EXISTS if there is a model of this name.
   Status add(ServedModel model);
-  // Replaces the model of the same name: new calls get the new one, running calls continue on the
-  // old one. NOT_FOUND when there is none of that name.
+  // Replaces the model of the same name. New calls get the new model, and running calls continue on
+  // the old one. NOT_FOUND if there is no model of this name.
   Status replace(ServedModel model);
-  // Takes a model away: new calls do not find it, those that run on it go on to their end. Its
-  // sessions end with the last of them. NOT_FOUND when there is none of that name.
+  // Removes a model. New calls do not find it, and running calls continue. Its sessions end with
+  // the last of these calls. NOT_FOUND if there is no model of this name.
   Status retire(const std::string& name);
 
-  // Lets models be found by other names as well: the model's name by alias, in place of all aliases
-  // of before. One that is a model's own name counts for nothing while that model is there.
+  // Replaces all aliases, by which models can be found in addition to their names. The map has the
+  // model's name for each alias. An alias has no effect while it is also the name of a model.
   void set_aliases(std::map<std::string, std::string> aliases);
-  // Of one model, in order.
+  // The aliases of one model, in order.
   std::vector<std::string> aliases_of(const std::string& name) const;
 
-  // From here on engines refuse new calls, those of models that are yet to come as well.
+  // Makes all engines refuse new calls, also the engines of models that are added later.
   void drain();
 
-  // From here calls find models.
+  // Lets calls find models.
   void open() { open_.store(true, std::memory_order_release); }
   bool is_open() const { return open_.load(std::memory_order_acquire); }
 
-  // The model of that name or alias; the only one where `name` is empty. UNAVAILABLE before open(),
-  // INVALID_ARGUMENT when a name is needed, NOT_FOUND that lists the names. A model that the caller
-  // may use by none of its names is as if it were not there.
+  // The model of this name or alias. If `name` is empty, the only model. UNAVAILABLE before open(),
+  // INVALID_ARGUMENT if a name is needed, NOT_FOUND, which lists the names. Models that the caller
+  // may not use by any name are ignored.
   Result<std::shared_ptr<const ServedModel>> find(const Caller& caller,
                                                   const std::string& name) const;
 
   // UNAVAILABLE before open().
   Status ready() const;
 
-  // Those of now; they do not change.
+  // The present models. The map does not change later.
   std::shared_ptr<const ByName> all() const;
-  // The figures of every model that is served or has been, by name. What was counted stays when a
-  // model goes; beyond kPastNames names that are not served any more it is under kOtherModels.
+  // The figures of every model that is or was served, by name. Counts stay when a model is removed.
+  // If more than kPastNames names are no longer served, the counts of the others are under
+  // kOtherModels.
   std::map<std::string, ModelFigures> figures() const;
   static constexpr size_t kPastNames = 128;
-  static constexpr const char* kOtherModels = "(other)";  // no model can be named so
+  static constexpr const char* kOtherModels = "(other)";  // no model can have this name
 
-  // Whether the caller may use the model of that name, by any of its names.
+  // Whether the caller may use the model of this name, by its name or by an alias.
   bool may_use(const Caller& caller, const std::string& name) const;
-  // Those that the caller may use.
+  // The models that the caller may use.
   ByName all_for(const Caller& caller) const;
 
  private:
   struct Living;
-  // All that can be found at one time.
+  // The models and aliases that can be found at one time.
   struct Names {
     ByName models;
-    std::map<std::string, std::string> aliases;  // to names; that of no model counts for nothing
+    std::map<std::string, std::string> aliases;  // to names, of which a model need not exist
 
     std::shared_ptr<const ServedModel> called(const std::string& name) const;  // null: none
     ByName usable_by(const Caller& caller) const;
@@ -147,9 +148,9 @@ class ServedModels {
   mutable std::mutex living_mutex_;
   std::condition_variable ended_;
   int living_ = 0;                            // models that have not ended
-  std::set<const ServedModel*> counting_;     // of them, those that may still count
-  std::map<std::string, ModelFigures> past_;  // what others have counted, by name
-  TaskThread reaper_;                         // ends models, because that waits for a step
+  std::set<const ServedModel*> counting_;     // living models whose counts are not in past_
+  std::map<std::string, ModelFigures> past_;  // the counts of other models, by name
+  TaskThread reaper_;                         // destroys models, which waits for a step
 };
 
 }  // namespace runnel

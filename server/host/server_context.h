@@ -1,4 +1,4 @@
-// The server context: what all calls of one server share.
+// The server context: the objects and settings that all calls of one server share.
 #pragma once
 
 #include <array>
@@ -29,25 +29,25 @@
 
 namespace runnel {
 
-// A message or body of this many bytes takes a thread that serves less than a millisecond. Longer
-// ones are read on ServerContext::reader.
+// Reading a message or body of at most this size takes less than a millisecond, so a thread that
+// serves clients may do it. Longer ones are read on ServerContext::reader.
 inline constexpr int64_t kReadAtOnce = 4 << 10;
 
 // Why the state of a session was written to the store.
 enum class SnapshotReason {
-  kCall,   // a call ended that the log has no place for
+  kCall,   // a call ended that cannot be logged
   kFull,   // the log is full
-  kRest,   // the session has rested for a second, with a log
-  kDrain,  // the server stops, and the session has a log
+  kRest,   // the session has a log, and has been at rest for a second
+  kDrain,  // the session has a log, and the server stops
 };
 inline constexpr std::array<const char*, 4> kSnapshotReasons = {"call", "full", "rest", "drain"};
 
 // Counters that belong to no model.
 struct ServerMetrics {
-  CallMetrics calls;                                       // that came to no model
+  CallMetrics calls;                                       // calls that used no model
   Counter received, sent;                                  // bytes of messages
-  Counter storage_errors;                                  // operations that the store has not done
-  Counter replayed_values;                                 // of logs of sessions
+  Counter storage_errors;                                  // operations that failed in the store
+  Counter replayed_values;                                 // values of logs that were replayed
   std::array<Counter, kSnapshotReasons.size()> snapshots;  // by SnapshotReason
   std::array<Counter, kCodes>
       tokens;  // state tokens that calls brought, by the code of opening them
@@ -56,12 +56,13 @@ struct ServerMetrics {
 class KeptSessions;
 
 struct ServerContext {
-  // Both references outlive the context.
+  // `event_log` and `the_clock` must outlive the context.
   explicit ServerContext(const EventLog& event_log, const Clock& the_clock = real_clock(),
                          int64_t call_bytes = limits::kCallBytes.default_value)
       : log(event_log), clock(the_clock), mishaps(event_log, the_clock), memory(call_bytes) {}
 
-  // How text in a call becomes values of `model`, for which the caller asked by this name.
+  // Converts text of a call to values of `model`. `asked`: the name by which the caller asked for
+  // it.
   TextInput text_input(const ServedModel& model, const std::string& asked) const {
     return {.model = name_for(asked, model),
             .tokenizer = model.tokenizer,
@@ -71,33 +72,32 @@ struct ServerContext {
 
   const EventLog& log;
   const Clock& clock;
-  Mishaps mishaps;           // on the threads that calls share
+  Mishaps mishaps;           // exceptions on the threads that calls share
   bool access_log = true;    // a line for each call that has ended
   std::string version = {};  // of the program, for the metrics
   ServerMetrics metrics;
   MemoryBudget memory;  // of all calls
-  Delivery delivery;    // of calls that do not ask otherwise
-  // How long calls that do not say wait for a state, by gRPC and by HTTP.
+  Delivery delivery;    // the default for calls
+  // How long a call waits for a slot if it does not say, by gRPC and by HTTP.
   Duration queue_time{}, http_queue_time{};
-  int64_t text_bytes = 0;  // of one prompt or chunk, at most
-  // What one call may ask for at most, as the engines have it.
+  int64_t text_bytes = 0;  // the most bytes of one prompt or chunk
+  // The most samples and values of one call, as for the engines.
   int64_t samples = limits::kSamples.default_value;
   int64_t max_values = limits::kMaxValues.default_value;
-  // For an answer to a conversation, where the call does not say.
+  // The most values of an answer to a conversation, if the call does not say.
   int64_t chat_values = limits::kChatValues.default_value;
-  Duration stall_timeout{};  // a client that sends nothing for so long, or takes nothing for twice
-                             // as long, is ended
-  std::optional<SealKeys> seal_keys;  // seal state files, and are asked of those that come
-  int64_t token_bytes = limits::kTokenBytes.default_value;  // of a state that leaves as a token
+  Duration stall_timeout{};  // a call ends if its client sends nothing for this time, or takes
+                             // nothing for twice this time
+  std::optional<SealKeys> seal_keys;  // of exported states; imported states must have such a seal
+  int64_t token_bytes = limits::kTokenBytes.default_value;  // the most bytes of a state in a token
   Duration token_ttl = std::chrono::milliseconds(limits::kTokenTtlMs.default_value);
-  std::shared_ptr<KeptSessions> kept;  // null: sessions end with the process; ends after the models
+  std::shared_ptr<KeptSessions> kept;  // null: there is no store; destroyed after the models
   Callers callers;
   ServedModels models;
   LiveCalls calls;
-  AskReload reload;  // set before the first call; empty: this server's models stay as they are
-  std::atomic<bool> draining{false};  // before any engine does; for calls that name none yet
-  TaskThread writer{
-      &mishaps};  // writes what the schedulers have made; at most one task for each live call
+  AskReload reload;  // set before the first call; empty: this server cannot reload its models
+  std::atomic<bool> draining{false};  // set before any engine drains; for calls without a model yet
+  TaskThread writer{&mishaps};  // writes the events of calls; at most one task for each live call
   FairThread reader{&mishaps};  // reads long bodies and messages; at most one for each call
 };
 

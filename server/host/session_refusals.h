@@ -1,4 +1,4 @@
-// Why a call gets no session of a store, or was not saved in one.
+// The statuses of calls that get no session of a store, or that were not saved.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace runnel {
 
-// ABORTED: the call of `use` may not begin. `lease`: of calls on other servers.
+// ABORTED: the call of `use` may not begin. `lease`: the lease of calls on other servers.
 Status refusal_of(const Begun& begun, const SessionUse& use, Duration lease);
 
-// ABORTED: the call was saved before, as `record` has it, and nobody has its values.
+// ABORTED: the call was saved before, as `record` says, but its values were not kept.
 Status values_not_kept(const std::string& id, const Record& record);
 
 // ABORTED: the session was deleted, or another server continues it.
 Status lost_session(const std::string& id);
 
-// ABORTED: the session is there, so its client must not hear NOT_FOUND.
+// ABORTED: the state was replaced, but the session exists, so the status is not NOT_FOUND.
 Status state_was_replaced(const std::string& id);
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// One session of a store in the hands of one call (docs/decisions/storage.md). It makes the
-// engine's copy of the session current before the call, and saves it after the call.
+// The use of one session of a store by one call (docs/decisions/storage.md). It brings the engine's
+// copy of the session up to date before the call, and saves the session after the call.
 #pragma once
 
 #include <cstddef>
@@ -24,80 +24,82 @@ namespace runnel {
 
 class KeptSessions;
 
-// The use that a call makes of a session.
+// How a call uses a session.
 struct SessionUse {
   std::string id;
-  bool changes = false;         // else the call only reads the session
-  std::string_view field = {};  // that names the session (base/fields.h); empty: kSession
+  bool changes = false;         // false: the call only reads the session
+  std::string_view field = {};  // the field that names the session (base/fields.h); empty: kSession
   std::string request = {};     // Claim::request
-  std::string digest = {};      // of all that the call asks for
+  std::string digest = {};      // of the whole request
   uint64_t seed = 0;            // Claim::seed
   std::optional<int64_t> expected_position = {};
   bool after_cut_off = false;  // Claim::after_cut_off
-  // Ends the call, from any thread: another server has the session now, or the call was made again.
+  // Ends the call, because another server has the session now, or the call was made again. Called
+  // on any thread.
   std::function<void(const Status&)> on_lost = {};
 };
 
-// Bytes of memory that it takes to save a state of the engine's.
+// The bytes of memory for saving a state of the engine.
 int64_t bytes_to_save(const Engine& engine);
 
-// Hands `image` to `save` as a state file, sealed if the server has a key.
+// Passes `image` to `save` as a state file, which is sealed if the server has a key.
 using SaveSnapshot = std::function<Result<int64_t>(const Snapshot&)>;
 Result<int64_t> save_file(const ServerContext& context, const ServedModel& model,
                           const std::string& owner, StateImage image, const SaveSnapshot& save);
 
-// The status of a call that reads a session which was open: where the engine has given the session
-// up for another one, the call is to be made again. ABORTED in place of NOT_FOUND.
+// The status of a call that reads an open session. If `status` is NOT_FOUND, the engine has given
+// up the session for another one, and the result is ABORTED, so that the client tries again.
 Status unless_given_up(Status status);
 
-// Each step hands over to the next by a callback of the engine or of the store's threads, so none
-// blocks.
+// The steps of opening and saving call each other through callbacks of the engine or of the store's
+// threads, so no step blocks.
 class StoredSession : public std::enable_shared_from_this<StoredSession> {
  public:
   using Done = std::function<void(const Status&)>;
 
-  // `kept` outlives the model.
+  // `kept` must outlive the model.
   StoredSession(KeptSessions& kept, std::shared_ptr<const ServedModel> model, Caller caller,
                 SessionUse use);
   StoredSession(const StoredSession&) = delete;
   StoredSession& operator=(const StoredSession&) = delete;
-  // Where memory has given out in a step, so that none follows: lets others have the session, and
-  // tells whoever waits.
+  // If a step has failed for lack of memory, so that no step followed, it releases the session for
+  // other calls, and calls the waiting callback.
   ~StoredSession();
 
   const std::string& key() const { return key_; }
   const std::string& id() const { return use_.id; }
   bool changes() const { return use_.changes; }
-  // After open(): gives the engine's request the seed of an earlier try that was cut off, and the
-  // answer to one that was saved.
+  // To be called after open(). Gives the engine's request the seed of an earlier try that was cut
+  // off, or the answer of an earlier try that was saved.
   void prepare(GenerateRequest& request) const;
 
-  // Makes the engine's copy current, and begins the call if it changes the session. ABORTED if the
-  // fence does not let it; UNAVAILABLE, DATA_LOSS, errors of Engine::import_session(). Without a
-  // record the engine has no copy afterwards, and a call that only reads gets NOT_FOUND. The
-  // engine may give up the copy of a session that is only read: unless_given_up().
+  // Brings the engine's copy up to date, and begins the call in the store if it changes the
+  // session. ABORTED if the fence refuses; UNAVAILABLE, DATA_LOSS, errors of
+  // Engine::import_session(). If there is no record, the engine has no copy afterwards, and a call
+  // that only reads gets NOT_FOUND. The engine may give up the copy of a session that is only read:
+  // see unless_given_up().
   void open(Done done);
-  // In place of open(): the engine has just made the session. `empty`: it has no values.
-  // RESOURCE_EXHAUSTED.
+  // To be called instead of open() if the engine has just made the session. `empty`: it has no
+  // values. RESOURCE_EXHAUSTED.
   Status adopt(bool empty);
 
-  // After open(), when no call runs on the session in the engine: saves it, and ends the call in
-  // the store. If that is not possible the engine's copy is deleted, because it is ahead of the
-  // store. ABORTED: another server has the session now. `call`: the one that has run, if it can be
-  // computed again; the session's log may then get it, and no state is written.
+  // To be called after open(), when no call runs on the session in the engine. Saves the session,
+  // and ends the call in the store. If that fails, the engine's copy is deleted, because it is
+  // ahead of the store. ABORTED: another server has the session now. `call`: the call that has run,
+  // if it can be computed again. The session's log may then get the call, and no state is written.
   void save(Done done, const std::optional<LoggedCall>& call = {});
-  // The call is over without save(): saves the session if it has changed, and tells nobody.
+  // To be called if the call has ended without save(). Saves the session if it has changed.
   void end_unheard();
-  // Extends the lease, from when the call has one until it is over.
+  // Extends the lease, if the call has one and has not ended.
   void renew();
-  // Whether this is the call of `other`, made again.
+  // Whether this call is a retry of the call of `other`.
   bool repeats(const StoredSession& other) const;
-  // The call was made again: ends it.
+  // Ends the call, because it was made again.
   void give_way() const;
 
  private:
   enum class Stage { kOpening, kOpen, kLost, kEnding, kEnded };
-  // A session as the store has it.
+  // A session that was read from the store.
   struct Stored {
     std::shared_ptr<StateImage> image;  // null: the session was empty
     std::shared_ptr<Replay> replay;     // null: there is no log
@@ -139,20 +141,20 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   const std::string owner_;  // Claim::owner
   const std::shared_ptr<StoredCall> call_ = std::make_shared<StoredCall>();
 
-  // Each step has them in turn.
+  // Only one step at a time uses these.
   Done opened_, saved_;
-  Record record_;          // before the call; once the session is open, without log and answer
-  int64_t log_bytes_ = 0;  // of that log
-  size_t log_calls_ = 0;
-  int64_t epoch_ = 0;  // of the call; 0: the session has no record yet, or the call only reads.
-                       // renew() reads it with mutex_ held
+  Record record_;          // before the call; without log and answer once the session is open
+  int64_t log_bytes_ = 0;  // bytes of that log
+  size_t log_calls_ = 0;   // entries of that log
+  int64_t epoch_ = 0;      // of the call; 0: the session has no record yet, or the call only reads.
+                           // renew() reads it with mutex_ held
   uint64_t seed_ = 0;
-  bool repeats_ = false;  // the call was saved already
+  bool repeats_ = false;  // the call has already been saved
   bool empty_ = false;
   bool is_replay_ = false;  // the engine's copy was made by a replay of the log
-  bool is_logged_ = false;  // the call, in place of a state
+  bool is_logged_ = false;  // the call was logged, and no state is written
   SnapshotReason reason_ = SnapshotReason::kCall;
-  int64_t position_ = 0;  // of the session that is saved
+  int64_t position_ = 0;  // the position of the session that is saved
   int tries_ = 0;
   std::shared_ptr<StateImage> image_;
   MemoryBudget::Hold room_;  // of image_ and a piece

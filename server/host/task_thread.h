@@ -1,5 +1,5 @@
-// One thread that does what others must not wait for: the scheduler hands the writing of messages
-// to it and continues with the next step.
+// A thread that runs tasks for threads that must not wait. For example, the scheduler has it write
+// messages, and continues with the next step.
 #pragma once
 
 #include <condition_variable>
@@ -15,16 +15,17 @@ namespace runnel {
 
 class TaskThread {
  public:
-  // `mishaps` outlives it, and takes what tasks throw. Without it they throw nothing.
+  // `mishaps` gets the exceptions of tasks, and must outlive the object. Null: tasks must not
+  // throw.
   explicit TaskThread(Mishaps* mishaps = nullptr);
   TaskThread(const TaskThread&) = delete;
   TaskThread& operator=(const TaskThread&) = delete;
-  // Does what has been posted, then ends.
+  // Runs the tasks that have been posted, then ends the thread.
   ~TaskThread();
 
-  // Has (object.get()->*kMember)() done soon, after what was posted before, and keeps the object
-  // until then. Never waits for a task, and allocates only where more wait than ever did. What
-  // keeps their number bounded is the caller's to know.
+  // Has the thread call (object.get()->*kMember)() after the tasks that were posted before, and
+  // keeps the object until then. Never waits for a task. Allocates only if more tasks wait than
+  // ever before. The caller must bound their number.
   template <auto kMember, typename T>
   void post(std::shared_ptr<T> object) {
     add({std::move(object), [](void* held) { (static_cast<T*>(held)->*kMember)(); }});

@@ -1,4 +1,4 @@
-// Text in a request, as the values of a model.
+// Converts text in a request to values of a model.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace runnel {
 
-// The memory that all texts of an HTTP request may take while they become values.
+// How long the conversion of all texts of a request to values may take.
 inline constexpr Duration kMostTokenizing = std::chrono::seconds(2);
 
-// How text in a call becomes values.
+// How text in a call is converted to values.
 struct TextInput {
-  std::string model;                                     // its name for the caller
-  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // the model's; null: it has none
-  int64_t at_most = limits::kTextBytes.default_value;    // bytes of one text
-  TimePoint until = TimePoint::max();                    // texts are refused that take longer
+  std::string model;                                     // the name that the caller knows
+  std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: the model has no tokenizer
+  int64_t at_most = limits::kTextBytes.default_value;    // the most bytes of one text
+  TimePoint until = TimePoint::max();                    // a text that takes longer is refused
   int64_t unix_time = 0;                                 // the time of day, for templates
 };
 
-// The values of `text`. INVALID_ARGUMENT where the model has no tokenizer, where the text is too
-// long or takes too long, and where the tokenizer refuses it.
+// The values of `text`. INVALID_ARGUMENT: the model has no tokenizer, the text is too long or takes
+// too long, or the tokenizer refuses it.
 Result<std::vector<int32_t>> values_of_text(const std::string& text, const TextInput& input);
 
 }  // namespace runnel

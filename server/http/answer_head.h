@@ -19,8 +19,8 @@ struct AnswerForm {
   unsigned version = 11;
   bool head_only = false;
   bool keep_alive = false;
-  const Clock* clock = nullptr;  // of the answer's date
-  HttpHeaders headers = {};      // of every answer to this request
+  const Clock* clock = nullptr;  // for the date of the answer
+  HttpHeaders headers = {};      // headers of every answer to this request
 };
 
 // The status line and all headers. Without a length the body comes in chunks; in HTTP/1.0 it ends

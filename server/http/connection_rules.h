@@ -1,4 +1,5 @@
-// When an HTTP connection reads, writes and ends, apart from its socket, its parser and the clock.
+// Decides when an HTTP connection reads, writes and ends, without its socket, its parser or a
+// clock.
 #pragma once
 
 #include <cstddef>
@@ -15,30 +16,30 @@ inline constexpr size_t kHttpReadBytes = 4096;
 // How many connections of one thread may linger.
 int lingering_share(const HttpLimits& limits);
 
-// A connection tells its rules what happens, and when, and does what they say comes next. It reads
-// even while it answers, so that it notices a reset. A client that has closed its socket looks like
-// one that only sends no more, until something is sent to it: see probe().
+// A connection reports each event and its time, and does the next action that the rules return. It
+// reads even while it answers, so that it notices a reset. A client that has closed its socket and
+// a client that only stops sending look the same until something is sent to them: see probe().
 class ConnectionRules {
  public:
   enum class Phase {
-    kIdle,       // nothing of the next request is there
-    kReading,    // some of it is
-    kAnswering,  // until the answer's last byte is on its way
-    kHangingUp,  // all is sent: reads until the client closes
+    kIdle,       // no byte of the next request has arrived
+    kReading,    // some of its bytes have arrived
+    kAnswering,  // until the last byte of the answer is being sent
+    kHangingUp,  // everything has been sent: reads until the client closes
     kClosed,
   };
   enum class Next {
     kWait,       // for the next event
     kRead,       // as soon as there are bytes
     kWatch,      // read nothing, and look for a reset in a second
-    kParse,      // the bytes that have come
-    kPass,       // them to the handler, if it takes the body in pieces
+    kParse,      // parse the bytes that have arrived
+    kPass,       // pass them to the handler, if it takes the body in pieces
     kContinue,   // send "100 Continue"
     kHeartbeat,  // send the heartbeat
     kWrite,      // some of the bytes to send
-    kFinish,     // the answer: begin the next request, or hang_up()
+    kFinish,     // finish the answer: begin the next request, or hang_up()
     kLinger,     // send no more, and read until the client closes
-    kRefuseCut,  // the request: its end does not come
+    kRefuseCut,  // refuse the request, because the client has closed before its end
     kRefuseLate,
     kClose,
   };
@@ -50,14 +51,14 @@ class ConnectionRules {
   // When deadline_passed() is due; TimePoint::max(): never.
   TimePoint deadline() const { return deadline_; }
   Next deadline_passed(TimePoint now);
-  // False where it is closed already.
+  // False if it is closed already.
   bool close();
 
-  // Whether to read, where `pending` bytes have come and are not parsed.
+  // Whether to read, if `pending` bytes have arrived that are not parsed.
   Next read(size_t pending);
-  // Bytes have come. `end`: they are the last; the client may read on.
+  // Bytes have arrived. `end`: they are the last ones, but the client may still read.
   Next came(bool end);
-  // A second of kWatch is over. False: there is nothing to watch for.
+  // A second of kWatch has passed. False: there is nothing to watch for.
   bool watched(size_t pending);
   // The client has ended its side. An interim answer, which clients of HTTP/1.1 skip (RFC 9110,
   // 15.2), has the system of a client whose socket is closed reply with a reset. A stream's chunks
@@ -66,27 +67,27 @@ class ConnectionRules {
 
   void next_request(TimePoint now);
   void begin_request(TimePoint now);
-  // All that has come is parsed, and the request is not complete.
+  // All bytes so far are parsed, and the request is not complete.
   Next needs_more() const;
-  // The client waits to be told to send the body.
+  // The client waits for "100 Continue" before it sends the body.
   void expect_continue() { answer_.client_waits = true; }
-  // The body is wanted.
+  // The handler wants the body.
   Next want_body();
-  // The request is there, or the part of it that its handler begins with.
+  // The request, or the part that its handler begins with, is complete.
   void end_request(TimePoint now);
 
-  // The answer sends a heartbeat where nothing else goes out.
+  // The answer has a heartbeat.
   void set_heartbeat() { answer_.has_heartbeat = true; }
   bool takes_answer() const { return phase_ == Phase::kAnswering && !answer_.complete; }
-  // Bytes to send, which are not of the handler's answer.
+  // Bytes are to be sent that do not belong to the handler's answer.
   Next send(int64_t bytes, TimePoint now);
-  // A part of the answer; `last`: it completes the answer.
+  // A part of the answer is to be sent. `last`: it completes the answer.
   Next answer(int64_t bytes, bool last, TimePoint now);
-  // The whole answer to a request that may not be there.
+  // The whole answer to a request that may be incomplete is to be sent.
   Next refuse(int64_t bytes, TimePoint now);
   // The system has taken bytes.
   Next written(int64_t bytes, TimePoint now);
-  // No request follows. `in_pieces`: much of the body may still be on its way.
+  // No request follows. `in_pieces`: a large part of the body may not have arrived yet.
   Next hang_up(bool in_pieces, TimePoint now);
 
  private:

@@ -1,5 +1,5 @@
-// Who may ask by HTTP, as browsers tell: a page from elsewhere may not reach a server on loopback
-// through the browser of somebody who visits it.
+// Checks the Host and Origin headers that browsers send. So a foreign web page cannot reach a
+// server on loopback through the browser of its visitor.
 #pragma once
 
 #include <functional>
@@ -14,22 +14,23 @@ namespace runnel {
 
 class Gate {
  public:
-  // Host names beside those of loopback, and origins ("https://app.example.org") beside those of
-  // the server's own pages, each separated by commas. `on_refusal` as of HttpServer.
+  // `hosts`: host names that are allowed in addition to those of loopback. `origins`: origins such
+  // as "https://app.example.org" that are allowed in addition to the server's own pages. Both are
+  // separated by commas. `on_refusal`: as for HttpServer.
   Gate(std::string_view hosts, std::string_view origins, OnHttpRefusal on_refusal = nullptr);
 
-  // `handle` behind this gate, which it keeps: a foreign Host or Origin gets 403, a POST or PUT
-  // that is not JSON in UTF-8 415.
+  // A handler that checks each request before it calls `handle`. A foreign Host or Origin gets 403.
+  // A POST or PUT whose body is not JSON in UTF-8 gets 415.
   HttpHandler guard(HttpHandler handle) const;
   // The same for bodies of another media type.
   HttpHandler guard(std::string content_type, HttpHandler handle) const;
 
-  // Headers for every answer to a request with these headers: they let the pages of an origin that
-  // may ask read the answer, its status and its headers about retries.
+  // The headers for every answer to a request with these headers. They let the pages of an allowed
+  // origin read the answer, its status and its headers about retries.
   HttpHeaders headers_for(const HttpHeaderOf& header) const;
 
-  // Answers OPTIONS, by which a browser asks first what a page may send: any method, and all
-  // headers that the page asked for. "Allow" has the methods of the path.
+  // Answers the OPTIONS request that a browser sends first: any method, and all headers that the
+  // page asked for, are allowed. "Allow" has the methods of the path.
   static void preflight(const HttpRequest& request, HttpReply reply);
 
  private:

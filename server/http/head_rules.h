@@ -36,12 +36,12 @@ bool is_host(std::string_view host);
 // Why a head is refused.
 struct HeadFault {
   HttpRefusal refusal;
-  bool hides_end = false;  // nobody can know where the body ends, so the connection must close
+  bool hides_end = false;  // the end of the body is unknown, so the connection must be closed
 };
 
-// Checks what decides where a request ends and whose it is: 501 for a method that HTTP does not
-// have or a transfer coding other than "chunked", 400 for a target or host of a wrong form and for
-// a header that must be there at most once.
+// Checks the parts of the head that decide where the request ends and which host it is for:
+// - 501: HTTP does not have the method, or the transfer coding is not "chunked".
+// - 400: the target or host has a wrong form, or a header occurs more often than it may.
 std::optional<HeadFault> check_head(const RequestHead& head);
 
 // A request's route, or why there is none: 404, or 405.
@@ -52,8 +52,8 @@ struct RouteMatch {
 };
 RouteMatch find_route(const std::vector<HttpRoute>& routes, const RequestHead& head);
 
-// The text that stands for the star of `pattern` in `path`; "" where both are the same; null where
-// they do not fit.
+// The part of `path` that the star of `pattern` matches; "" if both are the same. None if they do
+// not match.
 std::optional<std::string_view> match_path(std::string_view pattern, std::string_view path);
 
 // The path of a target, without its query; "/" for an empty one.

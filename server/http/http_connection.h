@@ -53,17 +53,17 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // Sends `pieces` of the current answer, which waiting() counts already.
   void deliver(std::vector<Piece> pieces, bool last);
-  // What the current answer sends where nothing else goes out.
+  // Sets the bytes that the current answer sends if nothing else is sent for some time.
   void set_heartbeat(std::string bytes) {
     heartbeat_ = std::move(bytes);
     rules_.set_heartbeat();
   }
   void on_gone(Taken gone) { on_gone_ = std::move(gone); }
-  // Gives the next piece of the current request's body, as soon as there is one.
+  // Passes the next piece of the current request's body to `take` when it has arrived.
   void read_body(BodyTaker take);
 
-  // Runs a task of this connection. Memory or a descriptor that it cannot have closes it: Asio
-  // throws system_error.
+  // Runs a task of this connection. Closes the connection if the task throws, because there is no
+  // memory or no descriptor.
   template <typename Task>
   void run(Task task) {
     if (rules_.phase() == Phase::kClosed) return;
@@ -127,10 +127,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::asio::generic::stream_protocol::socket socket_;
   ConnectionRules rules_;
   boost::asio::steady_timer timer_;        // of the rules' deadline
-  TimePoint timer_at_ = TimePoint::max();  // what it is set to
-  boost::asio::steady_timer watch_;        // looks for a reset where nothing is read
+  TimePoint timer_at_ = TimePoint::max();  // when timer_ expires
+  boost::asio::steady_timer watch_;        // to look for a reset while nothing is read
   std::string peer_;
-  std::string pending_;  // what was read and not parsed
+  std::string pending_;  // bytes that were read and are not parsed yet
 
   std::optional<Parser> parser_;  // of the request that is being read
   size_t head_bytes_ = 0;         // of it, parsed
@@ -138,13 +138,13 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const HttpRoute* route_ = nullptr;
   std::string allow_;  // the methods of its path
   AnswerForm form_;
-  Taken on_gone_;                        // told if the client goes before the answer is complete
+  Taken on_gone_;                        // called if the client leaves before the answer's end
   std::unique_ptr<PieceParser> pieces_;  // of a body that is taken in pieces
-  BodyTaker take_;                       // where the next piece goes
+  BodyTaker take_;                       // gets the next piece
 
   std::string heartbeat_;
   std::deque<Piece> outgoing_;
-  size_t written_ = 0;  // of the first
+  size_t written_ = 0;  // bytes of the first piece that have been written
   const std::shared_ptr<std::atomic<int64_t>> waiting_ = std::make_shared<std::atomic<int64_t>>(0);
 };
 
@@ -154,16 +154,17 @@ class HttpWorker : public std::enable_shared_from_this<HttpWorker> {
   boost::asio::io_context context{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stays{
       context.get_executor()};
-  // Asio opens a worker's epoll, event and timer with its first timer: here, where start() says
-  // that there is no descriptor, and not with the first connection.
+  // Asio opens the epoll, event and timer descriptors of a worker with its first timer. This timer
+  // has it do so here, where start() can report that there is no descriptor, and not with the first
+  // connection.
   boost::asio::steady_timer opens_descriptors{context};
   std::set<std::shared_ptr<HttpConnection>> connections;
   std::vector<HttpConnection*> lingering;  // the ones that are closing, oldest first
-  // What is being read, and a piece of a body; a connection keeps none of it.
+  // Buffers for reading, and for a piece of a body. Connections share them.
   std::array<char, kHttpReadBytes> incoming{}, piece{};
 };
 
-// A reply on its way to a connection of the worker; either may be gone.
+// A reply to a connection of the worker. The worker or the connection may have ended.
 HttpReply make_reply(std::weak_ptr<HttpWorker> worker, std::weak_ptr<HttpConnection> connection,
                      const AnswerForm& form, std::shared_ptr<std::atomic<int64_t>> waiting);
 

@@ -1,4 +1,4 @@
-// A request by HTTP that the engine answers some steps later.
+// An HTTP request that the engine answers after some steps.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@ namespace runnel {
 
 class LaterCall final : public AnsweredCall {
  public:
-  // Has the engine answer, once, or gives a fault.
+  // Has the engine answer once, or returns a fault.
   using Begin = std::function<Fault(LaterCall&, const HttpRequest&)>;
 
-  // A handler that asks who calls, and begins a call of method `rpc`, which is of static storage.
-  // Refusals have the words of `word_of`. `state` outlives its calls.
+  // A handler that identifies the caller, and begins a call of method `rpc`, which must have static
+  // storage. Refusals use the field names of `word_of`. `state` must outlive the calls.
   static HttpHandler handler(ServerContext& state, const char* rpc, FieldWord word_of, Begin begin);
 
-  // Names the session that the answer is about in its head; before answer().
+  // Names the session of the answer in the answer's head. To be called before answer().
   void name_session(const std::string& id) { reply_.set_header(kSessionHeader, id); }
 
   // Answers, once.

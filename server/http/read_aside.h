@@ -1,4 +1,4 @@
-// Requests that take long to read are read on a thread of their own, so that the streams of others
+// Reads requests that take long to read on a separate thread, so that the streams of other clients
 // do not wait.
 #pragma once
 
@@ -9,12 +9,12 @@ namespace runnel {
 
 enum class Aside {
   kLongBodies,  // requests with more than a few KiB
-  kAlways,      // all: a short one may stand for much that the server keeps
+  kAlways,      // all requests: a short one may refer to much data that the server keeps
 };
 
-// `handle`, which for these requests runs on the state's reader, where accounts take turns. Then it
-// sees the headers "authorization" and "traceparent" alone. `state` outlives every call that it
-// begins.
+// A handler that runs `handle` on ServerContext::reader for these requests. Accounts take turns
+// there. `handle` then sees only the headers "authorization" and "traceparent". `state` must
+// outlive every call that it begins.
 HttpHandler read_aside(ServerContext& state, HttpHandler handle, Aside which = Aside::kLongBodies);
 
 }  // namespace runnel

@@ -1,4 +1,5 @@
-// Reads the members of a request's JSON object and keeps the first fault, with the field's name.
+// Reads the members of a request's JSON object, and keeps the first fault with the name of its
+// field.
 #pragma once
 
 #include <cstdint>
@@ -16,49 +17,49 @@ namespace runnel {
 
 inline constexpr std::chrono::seconds kMostQueueTime = std::chrono::hours(1);
 
-// The whole number that `value` is, which may be written with a fraction of zeros, as in 16.0 and
-// 1e3. None for every other value, and beyond 64 bits.
+// The whole number `value`, which may also be written as 16.0 or 1e3. None if it is not a whole
+// number, or needs more than 64 bits.
 std::optional<int64_t> whole_number(const Json& value);
 
-// The nearest float, which is 0 only for 0. None beyond the range of floats, and for another type.
+// The nearest float, which is 0 only for 0. None if it is beyond the range of floats, or no number.
 std::optional<float> float_number(const Json& value);
 
-// The whole number of [min, max] that a request's target has for `key` after its "?"; none where it
-// has no such key. INVALID_ARGUMENT for everything else.
+// The whole number from `min` to `max` that a request's target has for `key` after its "?". None if
+// it has no such key. INVALID_ARGUMENT for any other value.
 Result<std::optional<int64_t>> query_number(std::string_view target, std::string_view key,
                                             int64_t min, int64_t max);
 
-// A list of tokens; none where it has anything else.
+// A list of tokens. None if the list has anything else.
 std::optional<std::vector<int32_t>> tokens_of(const Json& list);
 
-// Bytes of memory that the object in such a body takes, with the prompts that are read of it.
+// The bytes of memory for the object in this body, and for the prompts that are read from it.
 int64_t parsed_bytes(std::string_view body);
 
-// The JSON object in a request's body; INVALID_ARGUMENT where it is none.
+// The JSON object in a request's body. INVALID_ARGUMENT if the body is not a JSON object.
 Result<Json> parse_body(std::string_view body);
 
-// Reading continues after a fault with harmless values, so that no caller has to look. A member
-// that is null is as if it were absent.
+// After a fault, the functions return harmless values, so that callers need no checks before end().
+// A member that is null counts as absent.
 class RequestFields {
  public:
-  // `root` is an object and outlives this.
+  // `root` must be an object, and must outlive this.
   explicit RequestFields(const Json& root) : root_(root) {}
 
-  // Null where the member is absent.
+  // Null if the member is absent.
   const Json* find(const char* key);
-  // None where the member is absent or has a fault.
+  // None if the member is absent or has a fault.
   std::optional<int64_t> integer(const char* key, int64_t min, int64_t max);
   std::optional<float> number(const char* key);
   // From 0 to `most`, in seconds, which may have a fraction.
   std::optional<Duration> seconds(const char* key, std::chrono::seconds most);
   std::optional<std::string> text(const char* key);
   bool boolean(const char* key, bool fallback);
-  // Must be there.
+  // The member is required.
   std::vector<int32_t> tokens(const char* key);
 
   // Keeps the fault of a member: "KEY WHAT".
   void refuse(const std::string& key, const std::string& what);
-  // The first fault; a member that nobody has asked for is one. Last of all.
+  // The first fault. A member that no function was called for is a fault, too. To be called last.
   Fault end();
 
  private:

@@ -17,9 +17,9 @@ struct ShortCall {
   ServerContext& state;
   const HttpRequest& request;
   const Caller& caller;
-  std::shared_ptr<const ServedModel> model = nullptr;  // with which the call is counted; null: none
+  std::shared_ptr<const ServedModel> model = nullptr;  // the model that the call is counted for
   OrderedJson answer = {};
-  MemoryBudget::Hold room = {};  // until the answer has gone
+  MemoryBudget::Hold room = {};  // held until the answer has been sent
 
   // ServedModels::find(), into `model`.
   Fault find_model(const std::string& name);
@@ -27,13 +27,13 @@ struct ShortCall {
   Status reserve(int64_t bytes) { return state.memory.grow(room, room.bytes() + bytes); }
 };
 
-// A handler that asks who calls, has `handle` make the answer, or a fault, and reports the call as
-// one of method `rpc`, which is of static storage. `state` outlives it.
+// A handler that identifies the caller, has `handle` make the answer or a fault, and reports the
+// call as a call of method `rpc`, which must have static storage. `state` must outlive the handler.
 HttpHandler answer_at_once(ServerContext& state, const char* rpc,
                            std::function<Fault(ShortCall&)> handle);
 
-// `handle`, and a report of each request as a call of method `rpc`, which is of static storage.
-// `state` outlives it.
+// A handler that calls `handle`, and reports each request as a call of method `rpc`, which must
+// have static storage. `state` must outlive the handler.
 HttpHandler count_requests(ServerContext& state, const char* rpc, HttpHandler handle);
 
 }  // namespace runnel

@@ -9,9 +9,10 @@
 
 namespace runnel {
 
-// GET /healthz is 200 while the process lives; GET /readyz is 200 where `is_ready`, else 503;
-// GET /metrics is what `metrics` gives, in Prometheus' text format. Both are called on a thread of
-// the HTTP server.
+// - GET /healthz is 200 while the process runs.
+// - GET /readyz is 200 if is_ready() is true, else 503.
+// - GET /metrics is the text that metrics() returns, in Prometheus' text format.
+// Both functions are called on a thread of the HTTP server.
 std::vector<HttpRoute> status_routes(std::function<bool()> is_ready,
                                      std::function<std::string()> metrics);
 

@@ -1,4 +1,4 @@
-// Outcomes that are told exactly once, and the bytes that wait for one.
+// Callbacks that are called exactly once with an outcome, and the bytes that wait for one.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace runnel {
 
-// Tells an outcome once; at its end, kLost's.
+// Calls a function once with an outcome. If no outcome is told, the destructor tells kLost().
 template <auto kLost>
 class Teller {
  public:
@@ -44,11 +44,11 @@ inline HttpPiece no_piece() { return Status(Code::kCancelled, "it has gone"); }
 using Taken = Teller<not_taken>;     // whether the system has taken a piece of an answer
 using BodyTaker = Teller<no_piece>;  // the next piece of a body
 
-// Bytes on their way out.
+// Bytes that are to be sent.
 struct Piece {
   std::string bytes;
   Taken taken = {};
-  std::shared_ptr<const void> kept = nullptr;  // until they have gone
+  std::shared_ptr<const void> kept = nullptr;  // kept until they have been sent
 };
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Which addresses have sent the most of late.
+// Finds the addresses that have sent the most in recent time.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ struct Traffic {
   int64_t bytes = 0;
 };
 
-// Of each connection, by descriptor.
+// The traffic of each connection, by descriptor.
 using Received = std::map<int, Traffic>;
 
-// The bytes that the system has received on a TCP connection; 0 where it does not say.
+// The bytes that the system has received on a TCP connection. 0 if the system does not tell.
 int64_t bytes_received(int socket);
 
 // The fewest addresses whose connections have received nine tenths of all bytes between `before`
@@ -25,8 +25,8 @@ int64_t bytes_received(int socket);
 // in `before` is new.
 std::vector<std::string> busiest(const Received& before, const Received& now);
 
-// Ends a TCP connection with a reset. What it has received and nobody has read is gone, which
-// shutdown() would leave to be read.
+// Ends a TCP connection with a reset. Received bytes that nobody has read are discarded. After
+// shutdown() they could still be read.
 void cut_off(int socket);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Addresses that a server takes no connection from for a while.
+// Addresses from which a server accepts no connection for some time.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@ namespace runnel {
 // forgotten 10 minutes after it was let in again. One thread uses it.
 class KeptOut {
  public:
-  // Keeps `peer` (network_of() its address) out from `now`. While it is kept out, nothing changes.
+  // Keeps `peer` (network_of() its address) out from `now`. Does nothing if it is already kept out.
   void add(const std::string& peer, TimePoint now);
   // True while `peer` is kept out.
   bool has(const std::string& peer, TimePoint now) const;

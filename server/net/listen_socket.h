@@ -1,4 +1,4 @@
-// Listening sockets from an address as operators write it.
+// Opens listening sockets for an address from the configuration.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ class Descriptor {
 
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
-  // Gives the descriptor away.
+  // Returns the descriptor, which the caller must then close.
   int release() { return std::exchange(fd_, -1); }
 
  private:
@@ -32,13 +32,13 @@ class Descriptor {
 
 struct ListenSockets {
   std::vector<Descriptor> sockets;  // non-blocking
-  std::string address;              // as asked for, with the port that the system chose for 0
-  bool on_loopback = true;          // nobody beyond this machine reaches any of them
+  std::string address;              // as given, but with the port that the system chose for 0
+  bool on_loopback = true;          // no other machine can reach any of them
 };
 
-// Listens on "host:port", "[::1]:port" (every address that the name has, all on one port) or
-// "unix:PATH" (a socket file that nobody listens on is replaced). FAILED_PRECONDITION says why it
-// cannot be had and what to do; `flag` is the one that chooses another.
+// Listens on "host:port" or "[::1]:port" (on every address of the name, all with the same port), or
+// on "unix:PATH" (replaces a socket file that nobody listens on). FAILED_PRECONDITION says why it
+// cannot listen, and what to do. `flag` is the flag that sets the address.
 Result<ListenSockets> listen_on(const std::string& address, const char* flag = "--address");
 
 }  // namespace runnel

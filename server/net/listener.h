@@ -24,25 +24,25 @@ namespace runnel {
 struct ConnectionLimits {
   int in_all = 0;
   int per_peer = 0;                         // from one network_of(); 0: as many as in all
-  std::string name = "limits.connections";  // as the log has it
+  std::string name = "limits.connections";  // the name of the limit in the log
 };
 
 struct Flood {
-  int64_t excess = 0;   // in bytes; 0 or less: there is none
-  std::string of = {};  // what there is too much of, for the log
+  int64_t excess = 0;   // in bytes; 0 or less: there is no flood
+  std::string of = {};  // for the log: the memory of which there is too much
 };
 
 class Listener {
  public:
   // Takes over a connected, non-blocking socket; called on the listener's thread.
   using Take = std::function<void(int socket)>;
-  // What the process holds beyond what `connections` open ones explain; called on the listener's
-  // thread each 10 ms while any is open.
+  // Measures the memory of the process beyond the memory that `connections` open connections may
+  // explain. Called on the listener's thread every 10 ms while a connection is open.
   using MeasureFlood = std::function<Flood(int connections)>;
 
-  // A connection beyond `limits` is closed at once, and a warning logged at most once a second; so
-  // is one that comes from another machine where all sockets are on loopback, as
-  // the system may be set to pass on. `log` and `clock` outlive the listener.
+  // Closes a connection beyond `limits` at once, and logs a warning at most once a second. If all
+  // sockets are on loopback, it does the same with connections from other machines, which the
+  // system may be configured to forward. `log` and `clock` must outlive the listener.
   Listener(ListenSockets sockets, ConnectionLimits limits, const EventLog& log,
            const Clock& clock = real_clock());
   Listener(const Listener&) = delete;
@@ -50,19 +50,19 @@ class Listener {
   // stop().
   ~Listener();
 
-  // Accepts from here on. While an excess grows, the addresses that send most are kept out for a
-  // while (KeptOut), and their connections cut off.
+  // Starts to accept connections. While an excess grows, the connections of the addresses that send
+  // most are cut off, and these addresses are kept out for some time (KeptOut).
   void start(Take take, MeasureFlood measure_flood = nullptr);
-  // Accepts no more, and closes the listening sockets; connections that are open stay. Calls after
-  // the first do nothing.
+  // Stops accepting, and closes the listening sockets. Open connections stay. Calls after the first
+  // do nothing.
   void stop();
 
   const std::string& address() const { return address_; }
-  // Connections that are open, and have been taken over.
+  // The number of open connections that have been taken over.
   int connections() const { return connections_.load(); }
-  // Connections that have been closed as they came.
+  // How many connections have been closed on arrival.
   int64_t refusals() const { return refusals_.value(); }
-  // Connections that have been cut off for a flood.
+  // How many connections have been cut off because of a flood.
   int64_t floods() const { return floods_.value(); }
 
  private:
@@ -79,7 +79,7 @@ class Listener {
 
   const std::string address_;
   const ConnectionLimits limits_;
-  const bool loopback_;  // from this machine alone
+  const bool loopback_;  // accepts only connections from this machine
   const EventLog& log_;
   const Clock& clock_;
   Mishaps mishaps_{log_, clock_};

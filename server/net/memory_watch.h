@@ -9,7 +9,7 @@
 
 namespace runnel {
 
-// Bytes that a process may have: `fixed`, and for each connection and call that is there.
+// The bytes that a process may use: a fixed part, and a part for each open connection and call.
 struct MemoryAllowance {
   int64_t fixed = 0;
   int64_t per_connection = 0;
@@ -18,14 +18,14 @@ struct MemoryAllowance {
 
 class MemoryWatch {
  public:
-  // Opens /proc/self/statm: without it, nothing is ever too much.
+  // Opens /proc/self/statm. If that fails, there is never an excess.
   MemoryWatch();
 
-  // Until the first, nothing is too much. Any thread may call it.
+  // Sets the allowance. Before the first call there is never an excess. Any thread may call this.
   void allow(const MemoryAllowance& allowance);
 
-  // Bytes that are resident beyond the allowance for as many connections and calls, and `more`;
-  // 0 or less: none are.
+  // The resident bytes beyond the allowance for these connections and calls plus `more` bytes. 0 or
+  // less: there is no excess.
   int64_t excess(int64_t connections, int64_t calls, int64_t more) const;
 
  private:

@@ -11,8 +11,8 @@
 
 namespace runnel {
 
-// Paths of PEM files. Without a certificate there is no TLS; without authorities no client is asked
-// for a certificate.
+// Paths of PEM files. Without a certificate there is no TLS. Without authorities, clients need no
+// certificate.
 struct TlsFiles {
   std::string certificate, key, client_authorities;
 };
@@ -25,16 +25,18 @@ class ServerCertificate {
     friend bool operator==(const Contents&, const Contents&) = default;
   };
 
-  // `log` outlives it.
+  // `log` must outlive the object.
   ServerCertificate(TlsFiles files, const EventLog& log) : files_(std::move(files)), log_(log) {}
 
-  // The first look. INVALID_ARGUMENT or NOT_FOUND says which file cannot be used, and why.
+  // Reads the files for the first time. INVALID_ARGUMENT or NOT_FOUND says which file cannot be
+  // used, and why.
   Status load();
-  // To be called about once a second, by one thread: takes what has changed, or logs once why it
-  // cannot be used and stays with what there is.
+  // To be called about once a second, by one thread. Reads files that have changed. If they cannot
+  // be used, it keeps the present contents, and logs the reason once.
   void refresh();
 
-  // Never null after load(); another pointer once it has changed. For any thread.
+  // The present contents. Never null after load(). A change makes a new object. Any thread may call
+  // this.
   std::shared_ptr<const Contents> current() const;
   bool asks_clients() const { return !files_.client_authorities.empty(); }
 
@@ -44,7 +46,7 @@ class ServerCertificate {
 
   const TlsFiles files_;
   const EventLog& log_;
-  std::string complaint_;  // the last one that was logged, while it holds
+  std::string complaint_;  // the reason that was logged last, until the files can be used
   mutable std::mutex mutex_;
   std::shared_ptr<const Contents> current_;
 };

@@ -1,4 +1,4 @@
-// Prompts that are answered together: the machinery of /v1/completions and /v1/chat/completions.
+// Answers one or more prompts together, for the endpoints that sample text.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace runnel {
 
-// Answers the request with what its prompts come to, each a Generate call of method `rpc`, which is
-// of static storage. If one fails, all end. The head of a stream is sent once all prompts that
-// start at once have been admitted. `state` outlives the calls, which it counts.
+// Answers a request. Each of its prompts is a Generate call of method `rpc`, which must have static
+// storage. If one fails, all end. The head of a stream is sent when all prompts that start at once
+// have been admitted. `state` must outlive the calls, which it counts.
 void start_answer(ServerContext& state, const char* rpc, std::unique_ptr<AnswerKind> kind,
                   const HttpRequest& request, HttpReply reply);
 

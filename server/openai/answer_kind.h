@@ -1,5 +1,5 @@
-// The seam between how prompts run (answer.h) and what an endpoint makes of them: how it reads a
-// body, and how it writes choices.
+// The interface between the code that runs prompts (answer.h) and the endpoints. An endpoint reads
+// the body of a request, and writes the choices of the answer.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,11 @@ struct AnswerUsage {
 // How a choice ended.
 struct ChoiceEnd {
   FinishReason reason = FinishReason::kLength;
-  std::string session = {};      // in which it continues; empty: in none
-  int64_t position = 0;          // of its next value
+  std::string session = {};      // the session that continues it; empty: none
+  int64_t position = 0;          // the position of its next value
   std::string state_token = {};  // in base64; empty: not asked for
 
-  // By a stop text, or where the model ends a text; else it was cut off.
+  // Whether it ended by a stop text or by the model's own end. Otherwise it was cut off.
   bool stopped() const { return reason == FinishReason::kStop || reason == FinishReason::kEos; }
 };
 
@@ -42,30 +42,30 @@ struct ChoiceEnd {
 struct AnswerPrompt {
   std::vector<int32_t> values = {};
   std::optional<NextTurn> turn = {};        // GenerateRequest::turn
-  bool begin = false;                       // after the spec's first value, in a fresh sequence
+  bool begin = false;                       // GenerateRequest::begin
   std::optional<int64_t> shared = {};       // GenerateRequest::shared
-  std::optional<int> scored = {};           // scored first, with this many most likely values each
+  std::optional<int> scored = {};           // score the prompt first, with this top_log_probs
   std::vector<std::string> stop = {};       // texts that end the answer, besides the request's
-  std::optional<int32_t> end_of_turn = {};  // a value that does
+  std::optional<int32_t> end_of_turn = {};  // GenerateRequest::end_of_turn
 };
 
-// One choice. Only the thread that has its call's turn touches it.
+// One choice. Only the thread that has the turn of its call uses it.
 class AnswerChoice {
  public:
   virtual ~AnswerChoice() = default;
 
   virtual void add(const ValueRun& run) = 0;
-  // More values would change nothing: the sample may finish.
+  // Whether the sample may finish, because more values would change nothing.
   virtual bool is_over() const { return false; }
-  // The sample has ended.
+  // To be called when the sample has ended.
   virtual void finish(const ChoiceEnd& end) = 0;
-  // Of a stream: the events that may go out and have not. After finish(), the last.
+  // The events of a stream that may be sent and have not been taken. After finish(), the last ones.
   virtual std::string events() = 0;
-  // Of a whole answer: the member of "choices", after finish().
+  // The member of "choices" in a whole answer. Only after finish().
   virtual std::string whole() = 0;
   // About how many bytes this holds.
   virtual int64_t bytes() const = 0;
-  // Sampled values that are thinking; after finish().
+  // How many sampled values are thinking. Only after finish().
   virtual int64_t reasoning_tokens() const { return 0; }
 };
 
@@ -75,37 +75,39 @@ class AnswerKind {
 
   // --- The request, in this order, once each ---
 
-  // Bytes of memory that reading and preparing a request with such a body takes for a moment.
+  // The bytes of memory that reading and preparing a request with this body takes temporarily.
   virtual int64_t bytes_to_read(std::string_view body) const = 0;
   virtual Fault read(const Caller& caller, std::string_view body, AnswerRequest& request) = 0;
-  // `request` is what read() made, and the model is the one that it names. Both outlive this.
+  // `request` is the request from read(), and `model` is the model that it names. Both must outlive
+  // the object.
   virtual Fault open(const ServedModel& model, const AnswerRequest& request) = 0;
 
   // --- Prompts, after open() ---
 
   virtual size_t prompts() const = 0;
-  // Bytes of memory that a prompt's choices take before anything is sampled.
+  // The bytes of memory that the choices of a prompt take before anything is sampled.
   virtual int64_t bytes_of_choices(size_t prompt) const = 0;
-  // Makes the values of a prompt, once.
+  // Makes the values of a prompt. To be called once for each prompt.
   virtual Fault prepare(size_t prompt, const TextInput& input, AnswerPrompt& made) = 0;
-  // A choice of a prepared prompt; `index` counts those of all prompts. `stops` outlives it.
+  // A choice of a prepared prompt. `index` counts the choices of all prompts. `stops` must outlive
+  // the choice.
   virtual std::unique_ptr<AnswerChoice> choice(size_t prompt, int index,
                                                const std::vector<std::string>& stops) const = 0;
-  // The scores of a prompt came, before anything is sampled.
+  // Gets the scores of a prompt, before anything is sampled.
   virtual void take_scores(const std::vector<int32_t>& /*prompt*/, const ScoredChunk& /*scores*/,
                            std::span<const std::unique_ptr<AnswerChoice>> /*choices*/) const {}
 
   // --- The answer ---
 
-  // Of choices joined by commas.
+  // The whole answer. `choices` are joined by commas.
   virtual std::string whole(const std::string& choices, const AnswerUsage& usage) const = 0;
-  // Of a stream: the end, with the usage where that was asked for.
+  // The end of a stream, with the usage if the request asks for it.
   virtual std::string last_events(const AnswerUsage& usage) const = 0;
-  // Of a stream that fails after it has begun: the end.
+  // The end of a stream that fails after it has begun.
   virtual std::string failure_events(const Fault& fault) const {
     return event_of(error_json(fault));
   }
-  // A status in the words of this endpoint.
+  // A status with the field names of this endpoint.
   virtual Fault fault(const Status& status) const = 0;
 };
 

@@ -12,8 +12,8 @@
 namespace runnel {
 
 struct AnswerRequest {
-  std::string model;                       // empty: the only one
-  GenerateRequest call;                    // without the prompt and what depends on the model
+  std::string model;                       // empty: the only model
+  GenerateRequest call;                    // without the prompt and the fields that need the model
   std::optional<Duration> max_queue_time;  // of each prompt; none: the server's default
   std::optional<int> logprobs;  // most likely values to list for each value; none: no list
   bool stream = false;
@@ -32,9 +32,9 @@ void read_stop(RequestFields& fields, AnswerRequest& request);
 void read_answer_form(RequestFields& fields, AnswerRequest& request);
 // `max_queue_time`, `state`, `ignore_eos`: beyond OpenAI's API.
 void read_extensions(RequestFields& fields, AnswerRequest& request);
-// `state_token`, `include_state`, likewise; for one prompt.
+// `state_token`, `include_state`: beyond OpenAI's API, for one prompt.
 void read_tokens(RequestFields& fields, AnswerRequest& request);
-// `keep`, `position`, likewise, where answers name sessions.
+// `keep`, `position`: beyond OpenAI's API, for endpoints whose answers name sessions.
 void read_keeping(RequestFields& fields, AnswerRequest& request);
 // Accepts fields of OpenAI's API that change nothing here, with any value.
 void read_harmless(RequestFields& fields);

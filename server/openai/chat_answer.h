@@ -11,55 +11,55 @@
 
 namespace runnel {
 
-// A part of an answer that may go out.
+// A part of an answer that may be sent.
 struct ChatEvent {
   enum class Kind { kThinking, kContent, kCall };
 
   Kind kind = Kind::kContent;
-  std::string text = {};  // of kThinking and kContent: what comes next
-  ToolCall call = {};     // of kCall: all of it
+  std::string text = {};  // of kThinking and kContent: the next text
+  ToolCall call = {};     // of kCall: the whole call
 
   friend bool operator==(const ChatEvent&, const ChatEvent&) = default;
 };
 
-// Takes text as it is sampled, cut anywhere. No part of a tag ever goes out as text, and the events
-// joined by kind are the same wherever the text is cut. White space before and after thinking and
-// before content is dropped, and so is the space between content and a call.
+// Takes the text in pieces as it is sampled. No part of a tag is ever sent as text, and the events
+// joined by kind do not depend on how the text is cut into pieces. White space before and after
+// thinking, before content, and between content and a call is dropped.
 class ChatAnswer {
  public:
   struct Options {
     // How the model writes calls; none: the request has no tools, and a call is content.
     std::optional<ToolCallForm> form = {};
-    const OrderedJson* tools = nullptr;  // of the request, which outlives this; null: none
-    bool one_call = false;               // what follows the first call is dropped
+    const OrderedJson* tools = nullptr;  // of the request, which must outlive this; null: none
+    bool one_call = false;               // the text after the first call is dropped
   };
-  // `prompt`: the end of the rendered prompt, as far as the template wrote it. The answer begins
-  // with thinking if the prompt ends with <think>, or with that tag without its ">".
+  // `prompt`: the part of the rendered prompt's end that the template wrote. The answer begins with
+  // thinking if the prompt ends with <think>, or with this tag without its ">".
   ChatAnswer(const Options& options, std::string_view prompt);
 
   void add(std::string_view text);
-  // The answer has ended: nothing is held back any more. A call without its closing tag is one if
-  // it is well formed.
+  // To be called when the answer has ended. Text that was held back becomes events. A call without
+  // its closing tag is accepted if it is well formed.
   void finish();
   // The events since the last take().
   std::vector<ChatEvent> take();
 
-  // The rest of the answer is dropped.
+  // Whether the rest of the answer is dropped.
   bool is_over() const { return state_ == State::kDropped; }
-  // Whether what comes next may be thinking.
+  // Whether the next text may be thinking.
   bool is_thinking() const { return state_ == State::kStart || state_ == State::kThinking; }
-  // Bytes of the text given to add() that are thinking, with its tags: the first ones. While
-  // is_thinking(), a few more may follow from what has been given.
+  // How many of the first bytes given to add() are thinking, with its tags. While is_thinking(), a
+  // few more of the bytes given so far may be added.
   int64_t thinking_bytes() const { return thinking_bytes_; }
 
   // About how many bytes this holds.
   int64_t bytes() const;
 
  private:
-  // kStart: it is open whether the answer begins with thinking.
+  // kStart: it is not known yet whether the answer begins with thinking.
   enum class State { kStart, kThinking, kContent, kCall, kDropped };
 
-  // Each does what it can with rest_; false: more text is needed.
+  // Each of these handles as much of rest_ as it can. False: more text is needed.
   bool start();
   bool think();
   bool say();
@@ -73,11 +73,11 @@ class ChatAnswer {
 
   const Options options_;
   State state_ = State::kStart;
-  std::string rest_;  // what has not gone out
+  std::string rest_;  // text that is not in an event yet
   bool ended_ = false;
-  bool spoke_ = false;          // in the present state, something but white space went out
-  CallTags tags_ = {};          // of the call in hand, whose opening tag begins rest_
-  std::optional<CallEnd> end_;  // of it
+  bool spoke_ = false;          // the present state has made an event that is not only white space
+  CallTags tags_ = {};          // of the present call, whose opening tag begins rest_
+  std::optional<CallEnd> end_;  // of the present call
   int64_t taken_ = 0;           // bytes of the answer's text that have left rest_; below 0 in the
                                 // prompt's part of rest_
   int64_t thinking_bytes_ = 0;

@@ -1,4 +1,4 @@
-// The conversation of a request, made ready for a model: what the endpoints of chat have in common.
+// Prepares the conversation of a request for a model. All endpoints of chat use this.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,20 @@ namespace runnel {
 
 class ChatConversation {
  public:
-  // Faults have the words of this endpoint.
+  // Faults have the field names of `word_of`.
   explicit ChatConversation(FieldWord word_of) : word_of_(std::move(word_of)) {}
 
-  // Bytes of memory that reading and rendering a request with such a body takes for a moment.
+  // The bytes of memory that reading and rendering a request with this body takes temporarily.
   static int64_t bytes_to_read(std::string_view body);
 
-  // The model has to have a template, and one that writes calls where the request has tools.
+  // Refuses a model without a template, or whose template writes no calls if the request has tools.
   Fault open(const ServedModel& model, const ChatRequest& request);
-  // Bytes of memory that open() and prepare() take for as long as the answer lasts.
+  // The bytes of memory that open() and prepare() take until the answer ends.
   static int64_t bytes_kept(const ChatRequest& request);
-  // Renders the request's messages, which it takes.
+  // Renders the request's messages, and moves them out of the request.
   Fault prepare(ChatRequest& request, const TextInput& input, AnswerPrompt& made);
 
-  // How an answer is taken apart, and the end of the prompt. `request` outlives the answer.
+  // The options for ChatAnswer, and the end of the prompt. `request` must outlive the answer.
   ChatAnswer::Options options(const ChatRequest& request) const;
   const std::string& prompt_end() const { return prompt_end_; }
 

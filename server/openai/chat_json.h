@@ -30,8 +30,8 @@ class ChatJson {
     std::shared_ptr<const Tokenizer> tokenizer;
     bool stream = false;
     std::optional<int> logprobs;
-    bool token_ids = false;   // beside the text
-    bool usage_last = false;  // of a stream
+    bool token_ids = false;   // in addition to the text
+    bool usage_last = false;  // a stream ends with the usage
   };
   // Draws an id.
   explicit ChatJson(Options options);
@@ -44,10 +44,10 @@ class ChatJson {
   // The whole answer, of choices joined by commas.
   std::string whole(const std::string& choices, const AnswerUsage& usage) const;
 
-  // The event of one choice in a stream; `end` null: more follows.
+  // The event of one choice in a stream. `end` null: more events follow.
   std::string chunk(int index, const OrderedJson& delta, const std::vector<ChoiceToken>& tokens,
                     const ChoiceEnd* end = nullptr, const char* finish_reason = nullptr) const;
-  // The last events of a stream, with the usage where that was asked for.
+  // The last events of a stream, with the usage if the request asks for it.
   std::string last_events(const AnswerUsage& usage) const;
 
  private:
@@ -60,7 +60,7 @@ class ChatJson {
 // An entry of a list of log-probabilities.
 OrderedJson logprob_json(const ChoiceToken& token, const Tokenizer* tokenizer);
 
-// What streams say of a call: first its name, then its arguments.
+// The two deltas of a call in a stream: first its name, then its arguments.
 OrderedJson call_name_delta(int index, const AnsweredToolCall& call);
 OrderedJson call_arguments_delta(int index, const AnsweredToolCall& call);
 

@@ -12,24 +12,24 @@ namespace runnel {
 
 struct ChatRequest {
   AnswerRequest answer;
-  // As ChatFormat takes them: every content is a text or parts of type text, arguments of calls are
-  // objects.
+  // In the form that ChatFormat needs: every content is a text or parts of type text, and arguments
+  // of calls are objects.
   OrderedJson messages = OrderedJson::array();
-  OrderedJson tools = nullptr;                    // null: none, or none may be called
+  OrderedJson tools = nullptr;                    // null: no tools, or none may be called
   OrderedJson variables = OrderedJson::object();  // of the template
-  // The field in which the request has its length.
+  // The field of the request that limits the length of the answer.
   std::string_view length_field = "max_completion_tokens";
   bool may_call = true;    // the answer may call tools
   bool one_call = false;   // the answer ends with its first call of a tool
-  bool continues = false;  // the last message, an assistant's
+  bool continues = false;  // the answer continues the last message, which is an assistant's
 };
 
-// The JSON object in such a body; its members keep their order. INVALID_ARGUMENT where it is none.
+// The JSON object in a body, with its members in order. INVALID_ARGUMENT if it is not an object.
 Result<OrderedJson> parse_chat_body(std::string_view body);
 
-// Reads `body`. INVALID_ARGUMENT names the field, also where it asks for something that would
-// change the result and is not done here. What the engine checks is left to it. `max_tokens` is how
-// many values are sampled at most where the body does not say.
+// Reads `body`. INVALID_ARGUMENT names the field: it is wrong, or it asks for something that would
+// change the result and that this server does not support. The engine makes its own checks later.
+// `max_tokens`: the most values to sample if the body does not say.
 Fault read_chat(OrderedJson body, int64_t max_tokens, ChatRequest& request);
 
 }  // namespace runnel

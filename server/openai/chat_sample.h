@@ -1,4 +1,4 @@
-// One answer to a conversation: what a sample's values come to, whatever the endpoint that asked.
+// One answer to a conversation, made from the values of a sample. All endpoints of chat use this.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@ namespace runnel {
 
 class ChatSample {
  public:
-  // `prompt`, `options`: as of ChatAnswer. `stops` outlives this. `with_tokens`: take_tokens() is
-  // asked for.
+  // `prompt`, `options`: as for ChatAnswer. `stops` must outlive this. `with_tokens`: take_tokens()
+  // or take_spoken_tokens() will be called.
   ChatSample(const ChatAnswer::Options& options, std::string_view prompt,
              const std::vector<std::string>& stops, bool with_tokens)
       : choice_(stops, with_tokens), answer_(options, prompt) {}
 
   // A run of the sample.
   void add(const ValueRun& run);
-  // The sample has ended: nothing is held back any more.
+  // To be called when the sample has ended. Text that was held back may then be taken.
   void finish();
 
-  // More values would change nothing.
+  // Whether more values would change nothing.
   bool is_over() const { return answer_.is_over(); }
 
-  // What may go out and has not.
+  // The events that may be sent and have not been taken.
   std::vector<ChatEvent> take_events() { return answer_.take(); }
   std::vector<ChoiceToken> take_tokens() { return std::exchange(tokens_, {}); }
-  // The same without those that are thinking. None until it is known which they are.
+  // The same without the tokens of thinking. Empty until it is known which tokens these are.
   std::vector<ChoiceToken> take_spoken_tokens();
 
-  // Values that are thinking; after finish().
+  // How many values are thinking. Only after finish().
   int64_t reasoning_tokens() const;
   // About how many bytes this holds.
   int64_t bytes() const;
@@ -44,14 +44,14 @@ class ChatSample {
 
   CompletionChoice choice_;
   ChatAnswer answer_;
-  std::vector<ChoiceToken> tokens_;  // that have not gone out
-  int64_t top_bytes_ = 0;            // of most likely values, in all
+  std::vector<ChoiceToken> tokens_;  // tokens that have not been taken
+  int64_t top_bytes_ = 0;            // the bytes of all their most likely values
   std::vector<int64_t> begins_;      // bytes of text before each value that may be thinking
-  int64_t given_ = 0;                // bytes of text
+  int64_t given_ = 0;                // bytes of text so far
   bool ended_ = false;
 };
 
-// A call in an answer gets an id, by which the client returns its result.
+// A call in an answer. It gets an id, with which the client sends its result.
 struct AnsweredToolCall {
   explicit AnsweredToolCall(ToolCall made);
 

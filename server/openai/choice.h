@@ -1,5 +1,5 @@
-// One choice of a completion: what a sample's runs of values come to, as OpenAI's API has it. The
-// text ends before a stop text, and text that may become one is held back.
+// One choice of a completion in the form of OpenAI's API, made from a sample's runs of values. The
+// text ends before a stop text. Text that may be the start of a stop text is held back.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@
 
 namespace runnel {
 
-// One value, where the request asks for more than text.
+// One value, for requests that ask for more than text.
 struct ChoiceToken {
   int32_t value = 0;
-  std::optional<float> log_prob = 0.0F;  // none: nothing predicts it
+  std::optional<float> log_prob = 0.0F;  // none: the value is not predicted
   std::vector<TopLogProb> top = {};
-  int64_t begin = 0;  // bytes of the choice's text before it
+  int64_t begin = 0;  // how many bytes of the choice's text come before it
 };
 
-// Some of a choice that may go out.
+// A part of a choice that may be sent.
 struct ChoicePart {
   std::string text;
   std::vector<ChoiceToken> tokens;
-  int64_t bytes = 0;       // of the choice's text before `text`
+  int64_t bytes = 0;       // how many bytes of the choice's text come before `text`
   int64_t characters = 0;  // the same in characters
 
   bool empty() const { return text.empty() && tokens.empty(); }
@@ -35,17 +35,17 @@ struct ChoicePart {
 
 class CompletionChoice {
  public:
-  // `stops` outlives this. `with_tokens`: the request asks for more than text.
+  // `stops` must outlive this. `with_tokens`: the request asks for more than text.
   CompletionChoice(const std::vector<std::string>& stops, bool with_tokens)
       : stops_(stops), with_tokens_(with_tokens) {}
 
-  // What comes before the values: the prompt's text, and its tokens where they are asked for.
+  // Begins the choice with the prompt's text, and with its tokens if the request asks for them.
   void begin(std::string_view text, std::vector<ChoiceToken> tokens = {});
   // A run of the sample.
   void add(const ValueRun& run);
-  // The sample has ended: nothing is held back any more.
+  // To be called when the sample has ended. Text that was held back may then be taken.
   void finish();
-  // All that may go out and has not.
+  // The part that may be sent and has not been taken.
   ChoicePart take();
 
   // About how many bytes this holds.
@@ -56,20 +56,20 @@ class CompletionChoice {
 
   const std::vector<std::string>& stops_;
   const bool with_tokens_;
-  std::string text_;                 // that has not been taken
-  size_t free_ = 0;                  // bytes of it that may go out
-  bool stopped_ = false;             // a stop text has come
-  std::vector<ChoiceToken> tokens_;  // that have not been taken
-  int64_t top_ = 0;                  // most likely values of theirs, in all
-  int64_t bytes_ = 0;                // of text that have been taken
-  int64_t characters_ = 0;           // the same
+  std::string text_;                 // text that has not been taken
+  size_t free_ = 0;                  // how many bytes of it may be sent
+  bool stopped_ = false;             // there was a stop text
+  std::vector<ChoiceToken> tokens_;  // tokens that have not been taken
+  int64_t top_ = 0;                  // the number of all their most likely values
+  int64_t bytes_ = 0;                // bytes of text that have been taken
+  int64_t characters_ = 0;           // the same in characters
 };
 
 // Characters of valid UTF-8.
 int64_t characters_in(std::string_view text);
 
-// How a value is written where values are named: its text, "bytes:\xe2\x82" where that is not whole
-// characters, or "token_id:5" without a tokenizer.
+// The name of a value: its text, "bytes:\xe2\x82" if the text is not whole characters, or
+// "token_id:5" without a tokenizer.
 std::string token_name(int32_t value, const Tokenizer* tokenizer);
 
 }  // namespace runnel

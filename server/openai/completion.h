@@ -6,9 +6,8 @@
 
 namespace runnel {
 
-// Answers the request with what its prompts come to, each a Generate call of its own; none of them
-// continues without the others. A stream's head is sent once all have been admitted. `state`
-// outlives the calls, which it counts.
+// Answers the request. Each of its prompts is a Generate call. If one fails, all end. The head of a
+// stream is sent when all have been admitted. `state` must outlive the calls, which it counts.
 void start_completion(ServerContext& state, const HttpRequest& request, HttpReply reply);
 
 }  // namespace runnel

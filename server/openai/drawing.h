@@ -28,8 +28,8 @@ class Drawing {
 
   // The first whole row that has not been taken.
   std::optional<DrawnRow> take_row();
-  // Where a picture has `partials` parts before it is whole, each of as many rows: the last part
-  // that is there, from 0. None where it has been taken, and for a whole picture.
+  // A picture has `partials` parts of equal numbers of rows before it is whole. Returns the index
+  // of the last complete part, from 0. None if it has been taken, or if the picture is whole.
   std::optional<int> take_partial(int partials);
 
   // The picture as a PNG file; grey where nothing has been drawn. As encode_png().

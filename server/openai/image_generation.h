@@ -6,8 +6,8 @@
 
 namespace runnel {
 
-// Answers the request with pictures, all drawn by one Generate call. A stream's head is sent once
-// the call has been admitted. `state` outlives the call, which it counts.
+// Answers the request with pictures. One Generate call draws all of them. The head of a stream is
+// sent when the call has been admitted. `state` must outlive the call, which it counts.
 void start_image_generation(ServerContext& state, const HttpRequest& request, HttpReply reply);
 
 }  // namespace runnel

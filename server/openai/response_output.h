@@ -1,4 +1,5 @@
-// The answers of /v1/responses, as text: a list of items, and the events that tell how it grows.
+// The answers of /v1/responses, as text: a list of items, and the events of a stream that builds
+// it.
 #pragma once
 
 #include <cstdint>
@@ -28,28 +29,28 @@ class ResponseOutput {
   // Draws an id. A stream has its first two events.
   explicit ResponseOutput(Options options);
 
-  // --- What the sample comes to, in its order ---
+  // --- The output of the sample, in its order ---
 
-  // Values whose text comes with the next say(), where log-probabilities are asked for.
+  // Adds values whose text is in the next say(), if the request asks for log-probabilities.
   void add_tokens(std::vector<ChoiceToken> tokens);
-  // More thinking or content. It opens an item, unless the last one is of this kind.
+  // Adds thinking or content. Opens an item, unless the last one is of this kind.
   void say(ChatEvent::Kind kind, std::string_view text);
   void call(const AnsweredToolCall& call);
-  // The sample has ended. `complete`: not cut off by a limit. `state_token`: in base64; empty:
-  // none.
+  // To be called when the sample has ended. `complete`: no limit has cut it off. `state_token`: in
+  // base64; empty: none.
   void finish(bool complete, std::string state_token);
 
   // --- The answer ---
 
   const std::string& id() const { return id_; }
-  // The events of a stream that have not gone out.
+  // The events of a stream that have not been taken.
   std::string take_events();
-  // After finish().
+  // Only after finish().
   std::string whole(const AnswerUsage& usage) const;
   std::string last_events(const AnswerUsage& usage);
   std::string failure_events(const Fault& fault);
 
-  // About how many bytes this holds, and the last event takes, without those of the state token.
+  // About how many bytes this holds and the last event takes, without the state token.
   int64_t bytes() const;
 
  private:
@@ -58,7 +59,7 @@ class ResponseOutput {
     std::string id;
     std::string text;
     std::vector<ChoiceToken> tokens;
-    size_t told = 0;  // tokens that have gone out with a delta
+    size_t told = 0;  // how many tokens have been sent with a delta
   };
 
   void open(ChatEvent::Kind kind);
@@ -79,8 +80,8 @@ class ResponseOutput {
 
   const Options options_;
   const std::string id_;
-  std::string items_;       // that are complete, joined by commas
-  int count_ = 0;           // of them
+  std::string items_;       // the complete items, joined by commas
+  int count_ = 0;           // how many these are
   std::vector<Item> open_;  // at most one
   std::vector<ChoiceToken> pending_;
   int64_t token_bytes_ = 0;  // of all tokens

@@ -13,8 +13,8 @@ namespace runnel {
 
 struct ResponseRequest {
   ChatRequest chat;
-  // Later requests may continue the answer: this is what it follows, without the instructions, as a
-  // JSON list. Empty: they may not.
+  // The conversation before the answer, without the instructions, as a JSON list. It is kept so
+  // that later requests can continue the answer. Empty: they cannot.
   std::string kept = {};
   OrderedJson echo = OrderedJson::object();  // members of the answer that repeat the request
 };

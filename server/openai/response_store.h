@@ -27,17 +27,17 @@ class ResponseStore {
   // The store holds at most this share of the memory of all calls.
   static constexpr int64_t kShare = 8;
 
-  // `memory` outlives the store.
+  // `memory` must outlive the store.
   explicit ResponseStore(MemoryBudget& memory) : memory_(memory) {}
 
   // Keeps a response of an owner. It makes room by giving up responses of the owner that has most
   // bytes, the one used longest ago first. A response that is longer than the store's share, or for
   // which the calls have left no room, is not kept.
   void put(const std::string& owner, const std::string& id, StoredResponse response, TimePoint now);
-  // Null where the owner has no response of this id, or it was given up.
+  // Null if the owner has no response of this id, or if it was given up.
   std::shared_ptr<const StoredResponse> find(const std::string& owner, const std::string& id,
                                              TimePoint now);
-  // False where find() would give null.
+  // False if find() would return null.
   bool erase(const std::string& owner, const std::string& id, TimePoint now);
 
  private:

@@ -9,8 +9,8 @@
 
 namespace runnel {
 
-// Models, completions, chat, images and /openapi.json, behind `gate`. `state` outlives the server
-// of the routes and every call that it begins.
+// Models, completions, chat, images and /openapi.json. `gate` guards all of them. `state` must
+// outlive the server of the routes and every call that it begins.
 std::vector<HttpRoute> openai_routes(ServerContext& state, const Gate& gate);
 
 }  // namespace runnel

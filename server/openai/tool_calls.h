@@ -1,4 +1,4 @@
-// Calls of tools as models write them: where they begin and end in a text, and what they say.
+// Finds and reads the calls of tools that models write.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ enum class ToolCallForm {
   kFenced,     // ```json, {"name": "f", "arguments": {"a": "b"}} and ```, each on its own lines
 };
 
-// The form of a call that a template has written; none: of no form that is known here.
+// The form of a call that a template has written. None: the form is unknown.
 std::optional<ToolCallForm> form_of(std::string_view rendered);
 
 // A text with more bytes than this is no call.
@@ -46,20 +46,20 @@ class CallEnd {
  public:
   CallEnd(ToolCallForm form, std::string_view close);
 
-  // The offset of `close` in `text`, which begins after the opening tag and grows from one call of
-  // this to the next; npos while it is not there.
+  // The offset of `close` in `text`, or npos if it is not there yet. `text` begins after the
+  // opening tag, and grows from one call of find() to the next.
   size_t find(std::string_view text);
 
  private:
   const std::string_view close_;
   const bool python_, quotes_;
-  size_t at_ = 0;   // bytes that have been looked at
-  char quote_ = 0;  // the one that `at_` is within; 0: none
+  size_t at_ = 0;   // how many bytes have been searched
+  char quote_ = 0;  // the quote of the string that `at_` is in; 0: not in a string
 };
 
-// The calls in `body`, which is the text between the tags of `form`; none where it is not well
-// formed. `tools` is the list of tools of the request, or null: the types of XML parameters follow
-// from it, and in fenced JSON a call names one of them.
+// The calls in `body`, the text between the tags of `form`. None if it is not well formed. `tools`
+// is the list of tools of the request, or null. It has the types of XML parameters, and a call in
+// fenced JSON must name one of these tools.
 std::optional<std::vector<ToolCall>> read_calls(std::string_view body, ToolCallForm form,
                                                 const OrderedJson& tools);
 

@@ -1,4 +1,4 @@
-// /openapi.json: what the doors that speak HTTP say of their paths, as one document.
+// /openapi.json: one document with the paths of all doors that use HTTP.
 #pragma once
 
 #include <span>
@@ -12,8 +12,8 @@ struct ServerContext;
 // The components that the doors share, and the path of the document: openapi.json of this folder.
 std::string_view shared_description();
 
-// That and the paths and components of `doors`, of which no two say the same. Where a file has the
-// name of a limit for a number ("limits.samples"), the limit of this server replaces it.
+// The shared description with the paths and components of `doors`, which must all be different. The
+// name of a limit in place of a number ("limits.samples") is replaced by the limit of this server.
 std::string joined_description(std::span<const std::string_view> doors, const ServerContext& state);
 
 }  // namespace runnel

@@ -11,9 +11,9 @@
 
 namespace runnel {
 
-// Serves http_routes() at http_address. FAILED_PRECONDITION when the address cannot be had,
-// INVALID_ARGUMENT when other machines reach it and insecure_public is not set: it has no TLS.
-// `state` and `log` outlive it; its calls end with it.
+// Serves http_routes() at http_address. FAILED_PRECONDITION: it cannot listen on the address.
+// INVALID_ARGUMENT: other machines can reach the address, which has no TLS, and insecure_public is
+// not set. `state` and `log` must outlive the server. Its calls end with it.
 Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, ServerContext& state,
                                                    const EventLog& log);
 

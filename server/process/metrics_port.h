@@ -1,4 +1,4 @@
-// The port on which Prometheus and supervisors ask a process by HTTP.
+// The HTTP port for Prometheus and supervisors.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@
 
 namespace runnel {
 
-// Serves status_routes() at metrics_address. FAILED_PRECONDITION when the address cannot be had,
-// INVALID_ARGUMENT when other machines reach it and insecure_public is not set. `log` and `clock`
-// outlive it.
+// Serves status_routes() at metrics_address. FAILED_PRECONDITION: it cannot listen on the address.
+// INVALID_ARGUMENT: other machines can reach the address, and insecure_public is not set. `log` and
+// `clock` must outlive the server.
 Result<std::unique_ptr<HttpServer>> open_metrics_port(const ServerConfig& config,
                                                       std::function<bool()> is_ready,
                                                       std::function<std::string()> metrics,
                                                       const EventLog& log, const Clock& clock);
 
-// Connections that it has at once.
+// The most connections that it has at the same time.
 int metrics_port_connections();
 
-// What its clients can make it hold at most, while the text of the metrics has so many bytes.
+// The most memory that its clients can make it hold, if the metrics have `text_bytes` bytes.
 int64_t metrics_port_bytes(int64_t text_bytes);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Loads the models of a serving process, one at a time, and logs how that goes.
+// Loads the models of a serving process, one at a time, and logs the progress.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace runnel {
 
-// Told how far the loading of a model is, and when it has ended, well or not: 0 of 0.
+// Called with the progress of loading a model. Called with 0 of 0 when loading has ended or failed.
 using ShowLoading = std::function<void(int64_t done, int64_t all)>;
 
 class ModelLoader {
  public:
-  // With the settings of `config`, whatever models it names. Everything given outlives the loader;
-  // `stopped` is asked again and again while a model loads, and ends that where it says so.
+  // Uses the settings of `config`, but not its list of models. All arguments must outlive the
+  // loader. `stopped` is called repeatedly while a model loads. If it returns true, loading ends.
   ModelLoader(const ServerConfig& config, const ModelFactory& make_model, const Clock& clock,
               const EventLog& log, std::function<bool()> stopped)
       : config_(config),

@@ -8,12 +8,12 @@
 
 namespace runnel {
 
-// Files that a process with this configuration may have open at once: the connections of every
-// port, and what the process itself opens.
+// The most files that a process with this configuration has open at the same time: the connections
+// of every port, and the files of the process itself.
 int64_t open_files_for(const ServerConfig& config);
 
-// Raises the process's soft limit to its hard limit. FAILED_PRECONDITION where that is less than
-// open_files_for(config): the message says which limits.connections would fit.
+// Raises the process's soft limit to its hard limit. FAILED_PRECONDITION if that is less than
+// open_files_for(config). The message then says which limits.connections would fit.
 Status raise_open_files(const ServerConfig& config);
 
 }  // namespace runnel

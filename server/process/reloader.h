@@ -1,4 +1,4 @@
-// Reloads, one at a time, on a thread of their own: the serving threads wait for none.
+// Runs reloads, one at a time, on a separate thread, so that serving threads do not wait for them.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace runnel {
 
 class Reloader {
  public:
-  // `reload` does the work; it should end soon after stop().
+  // `reload` does the work. It should end soon after stop().
   explicit Reloader(std::function<Result<ReloadReport>()> reload) : reload_(std::move(reload)) {}
   Reloader(const Reloader&) = delete;
   Reloader& operator=(const Reloader&) = delete;
@@ -21,10 +21,10 @@ class Reloader {
 
   // As AskReload.
   Status ask(ReloadDone done);
-  // Has a reload done with nobody to tell: now, or once more after the one that runs, which may
-  // have read the configuration before it changed.
+  // Starts a reload without a callback. If a reload runs, another one follows it, because the first
+  // one may have read the configuration before it changed.
   void ask_again();
-  // From here on nothing begins, and whoever waits is told that it ends.
+  // Starts no more reloads. The callback of a running reload is told that the server shuts down.
   void stop();
 
  private:
@@ -36,7 +36,7 @@ class Reloader {
   bool stopped_ = false;
   bool running_ = false;
   bool again_ = false;
-  ReloadDone done_;  // of whoever has asked for the one that runs
+  ReloadDone done_;  // of the reload that runs
   TaskThread thread_;
 };
 

@@ -1,5 +1,5 @@
-// A server: the host and its gRPC door, which start and drain together. Doors that speak HTTP are
-// opened beside it (http_port.h).
+// A server: the host and its gRPC door, which start and drain together. Doors that use HTTP are
+// opened separately (http_port.h).
 #pragma once
 
 #include <memory>
@@ -17,11 +17,11 @@ struct ServerOptions {
   GrpcOptions grpc;
 };
 
-// One thread calls start(), then models().add() for each model, then ready(), then tend() now and
-// then, perhaps unready(), then drain().
+// One thread calls start(), then models().add() for each model, then ready(), then tend() about
+// once a second, possibly unready(), and then drain().
 class Server {
  public:
-  // `log` and `clock` outlive the server.
+  // `log` and `clock` must outlive the server.
   Server(const ServerOptions& options, const EventLog& log, const Clock& clock = real_clock())
       : host_(options.host, log, clock), grpc_(options.grpc, host_.context()) {}
   Server(const Server&) = delete;
@@ -41,17 +41,17 @@ class Server {
   ServedModels& models() { return host_.context().models; }
   // The handler of Admin.Reload. Call before ready().
   void set_reload(AskReload ask) { host_.context().reload = std::move(ask); }
-  // From here on it serves, and health says so.
+  // Starts to serve, and sets health to SERVING.
   void ready();
-  // From here on health and readiness say that it does not serve, so that proxies turn away. Calls
-  // are taken as before.
+  // Sets health and readiness to not serving, so that proxies send calls elsewhere. Calls are
+  // served as before.
   void unready();
   // As Host::serving().
   bool serving() const { return host_.serving(); }
 
-  // Refuses new calls with UNAVAILABLE and turns health to NOT_SERVING at once. Streams get `grace`
-  // to end; then they are ended with UNAVAILABLE. Returns when all is over, at most a few seconds
-  // after `grace`. Calls after the first do nothing.
+  // Refuses new calls with UNAVAILABLE, and sets health to NOT_SERVING, at once. Streams that have
+  // not ended after `grace` end with UNAVAILABLE. Returns when all have ended, at most a few
+  // seconds after `grace`. Calls after the first do nothing.
   void drain(Duration grace);
 
   // To be called about once a second: Host::tend() and GrpcDoor::tend().
@@ -63,10 +63,10 @@ class Server {
   // As Host::failure().
   Status failure() const { return host_.failure(); }
 
-  // The metrics in Prometheus' text format; from any thread, once start() has returned.
+  // The metrics in Prometheus' text format. Any thread may call this after start() has returned.
   std::string metrics_text() const;
 
-  // Calls that run.
+  // The number of running calls.
   int active_streams() const { return host_.context().calls.count(); }
 
   // As GrpcDoor::in_process_channel().

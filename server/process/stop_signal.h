@@ -1,5 +1,5 @@
-// SIGTERM, SIGINT and SIGHUP as something to wait for: no handler runs in the middle of anything.
-// SIGHUP stops the process, or asks it to read its configuration again.
+// Waits for SIGTERM, SIGINT and SIGHUP, without a handler that interrupts other code. SIGHUP stops
+// the process, or has it read its configuration again.
 #pragma once
 
 #include <condition_variable>
@@ -12,26 +12,26 @@ namespace runnel {
 
 class StopSignal {
  public:
-  // Blocks the signals in this thread and in threads that it starts: make it before any of them.
-  // SIGHUP is left alone where it is ignored, as under nohup. A second signal that stops ends the
-  // process at once, with exit code 128 + its number, unless it is spared.
+  // Blocks the signals in this thread and in the threads that it starts, so construct it before any
+  // thread. If SIGHUP is ignored, as under nohup, it stays ignored. A second stop signal ends the
+  // process at once with exit code 128 + its number, unless spare_second() was called.
   explicit StopSignal(bool hang_up_reloads = false);
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
   ~StopSignal();
 
-  // Waits for the first that stops, or for SIGHUP that does not, no longer than `at_most`. Gives
-  // the number of the first that stops; 0 when none has come.
+  // Waits for the first stop signal, or for a SIGHUP that asks for a reload, for at most `at_most`.
+  // Returns the number of the first stop signal; 0 if there was none.
   int wait(Duration at_most);
-  // True once for what has come of SIGHUP that asks for a reload.
+  // Whether SIGHUP has asked for a reload since the last call.
   bool take_reload();
-  // True once the first has come.
+  // Whether there was a stop signal.
   bool raised();
 
-  // Whether the second signal that stops is noted for wait_second(), and does not end the process.
+  // `spared`: a second stop signal does not end the process, but is noted for wait_second().
   void spare_second(bool spared);
-  // Waits for the second signal, no longer than `at_most`; true once it has come. Only while it is
-  // spared.
+  // Waits for the second stop signal, for at most `at_most`. True once there was one. Only while it
+  // is spared.
   bool wait_second(Duration at_most);
 
  private:

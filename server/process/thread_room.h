@@ -1,5 +1,5 @@
-// Whether the system gives the threads and addresses that a server needs: it is asked before
-// anything is served. A thread that cannot be had later would leave calls of gRPC without an end.
+// Checks, before anything is served, whether the system provides the threads and addresses that a
+// server needs. If gRPC could not start a thread later, some calls would never end.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,18 @@
 
 namespace runnel {
 
-// The most threads that a serving process of this configuration starts, those of gRPC included.
+// The most threads that a serving process of this configuration starts, including gRPC's threads.
 int64_t threads_for(const ServerConfig& config);
 
-// "; the user may have 100 (ulimit -u, LimitNPROC)": the limits of threads that there are.
+// The limits on threads, as "; the user may have 100 (ulimit -u, LimitNPROC)".
 std::string limits_on_threads();
 
-// Starts as many threads at once and ends them. RESOURCE_EXHAUSTED names the limit that is too low.
+// Starts `needed` threads at the same time, and ends them. RESOURCE_EXHAUSTED names the limit that
+// is too low.
 Status check_threads(int64_t needed);
 
-// Whether the process may have `bytes` of addresses more. RESOURCE_EXHAUSTED names the limit.
+// Checks whether the process may have `bytes` more of addresses. RESOURCE_EXHAUSTED names the
+// limit.
 Status check_addresses(int64_t bytes);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Brings the models that are served in line with a configuration, while calls run.
+// Changes the served models to those of a configuration, while calls run.
 #pragma once
 
 #include <functional>
@@ -16,21 +16,20 @@ namespace runnel {
 // Loads one model, with its path and files.
 using LoadOne = std::function<Result<ServedModel>(const ModelConfig& from)>;
 
-// The stamps of the files that a model is made of: those of its directory, and the operator's chat
-// template.
+// The stamps of the files of a model: the files of its directory, and the operator's chat template.
 FileStamps files_of(const ModelConfig& from);
 
-// Each model of `wanted` is served as soon as it is loaded: beside the others, or in the place of
-// the one of its name. One whose name, path and files are as they were is kept. Then the aliases
-// change, and the models that are not wanted any more retire; but where something is refused,
-// nothing retires, and aliases of before stay unless others of `wanted` take their place. Waits for
-// `load`.
+// Loads the models of `wanted` with `load`, and waits for it. Each model is served as soon as it is
+// loaded. It is added, or replaces the model of its name. A model whose name, path and files have
+// not changed is kept. Then the aliases change, and models that are no longer wanted are retired.
+// If anything is refused, no model is retired, and old aliases stay unless `wanted` replaces them.
 ReloadReport update_models(ServedModels& models, const std::vector<ModelConfig>& wanted,
                            const LoadOne& load);
 
-// Gives the models that are served the aliases of `wanted`: names[i] is the name of wanted[i], or
-// empty where it is not served. They take the place of all of before or, with `keep_others` and
-// where one is refused, of those alone that are in `wanted`. Refused: aliases that are a name.
+// Gives the served models the aliases of `wanted`. names[i] is the name of wanted[i], or empty if
+// it is not served. The aliases replace all old ones. With `keep_others`, or if an alias is
+// refused, they replace only the old ones that are in `wanted`. Refused are aliases that are the
+// name of a model.
 std::vector<ReloadReport::Refused> use_aliases(ServedModels& models,
                                                const std::vector<ModelConfig>& wanted,
                                                const std::vector<std::string>& names,

@@ -9,7 +9,8 @@
 
 namespace runnel {
 
-// All behind `gate`. `state` outlives the server of the routes and every call that they begin.
+// `gate` guards all routes. `state` must outlive the server of the routes and every call that they
+// begin.
 std::vector<HttpRoute> rest_routes(ServerContext& state, const Gate& gate);
 
 }  // namespace runnel

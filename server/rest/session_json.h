@@ -1,4 +1,4 @@
-// A session, as the answers of HTTP have it.
+// A session as JSON, for answers by HTTP.
 #pragma once
 
 #include "base/json.h"

@@ -1,4 +1,4 @@
-// /v1/sessions/ID/state: the state of a session as a file, out with GET and in with PUT.
+// /v1/sessions/ID/state: GET exports the state of a session as a file, and PUT imports it.
 #pragma once
 
 #include "server/host/server_context.h"
@@ -7,7 +7,7 @@
 
 namespace runnel {
 
-// Both: `state` outlives the server of the route and every call that it begins.
+// For both, `state` must outlive the server of the route and every call that it begins.
 HttpRoute export_route(ServerContext& state, const Gate& gate);
 HttpRoute import_route(ServerContext& state, const Gate& gate);
 

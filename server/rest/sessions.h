@@ -1,4 +1,4 @@
-// Sessions of runnel, beside OpenAI's API.
+// The routes of sessions, which OpenAI's API does not have.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace runnel {
 
-// /v1/sessions and all below it, behind `gate`. `state` outlives the server of the routes and every
-// call that it begins.
+// /v1/sessions and all paths below it. `gate` guards them. `state` must outlive the server of the
+// routes and every call that it begins.
 std::vector<HttpRoute> session_routes(ServerContext& state, const Gate& gate);
 
 }  // namespace runnel

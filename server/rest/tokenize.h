@@ -1,4 +1,4 @@
-// Texts to tokens and back, with the paths and fields of llama-server and vLLM.
+// Converts texts to tokens and back, with the paths and fields of llama-server and vLLM.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace runnel {
 
-// /tokenize, /detokenize and /tokenizer_info, behind `gate`. `state` outlives the server of the
-// routes and every call that it begins.
+// /tokenize, /detokenize and /tokenizer_info. `gate` guards them. `state` must outlive the server
+// of the routes and every call that it begins.
 std::vector<HttpRoute> tokenize_routes(ServerContext& state, const Gate& gate);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// The words of runnel's own paths for the fields of requests (base/fields.h).
+// The names of the fields of requests (base/fields.h) on runnel's own paths.
 #pragma once
 
 #include <string_view>
@@ -7,10 +7,10 @@
 
 namespace runnel {
 
-// Empty where no path has such a field.
+// Empty if no path has such a field.
 std::string_view rest_word(std::string_view field);
 
-// A refusal in these words.
+// A refusal with these names.
 Fault rest_fault(const Status& status);
 
 }  // namespace runnel

@@ -124,10 +124,10 @@ class BenchTextTest(unittest.TestCase):
         self.assertEqual(bench.ways_of("RWKV-7 0.1B"), ["runnel", "runnel, gRPC", "rwkv"])
 
     def test_quantized_files_are_for_runnel_and_llama(self):
-        arguments = bench_text.parse_arguments(["--models", "0.1B,0.4B", "--kinds", "bf16,Q4_K"])
+        arguments = bench_text.make_parser().parse_args(["--models", "0.1B,0.4B", "--kinds", "bf16,Q4_K"])
         self.assertEqual(bench_text.chosen(arguments, {}), ["RWKV-7 0.1B", "RWKV-7 0.4B", "RWKV-7 0.4B Q4_K"])
         self.assertEqual(bench_text.chosen(arguments, {"llama-quantize": ""}), ["RWKV-7 0.1B", "RWKV-7 0.4B"])
-        self.assertEqual(bench_text.chosen(bench_text.parse_arguments([]), {}), list(bench_text.MODELS))
+        self.assertEqual(bench_text.chosen(bench_text.make_parser().parse_args([]), {}), list(bench_text.MODELS))
         self.assertNotIn("rwkv", bench_text.Bench("runnel", self.setup).ways_of("RWKV-7 0.4B Q4_K"))
 
     def test_a_step_of_a_gguf_file_reads_all_but_the_embedding(self):

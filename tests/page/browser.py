@@ -21,7 +21,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page, Route, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Route, sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
@@ -173,6 +173,13 @@ class BrowserTest(unittest.TestCase):
     def is_ours(url: str, server: Server) -> bool:
         return url.startswith((server.url + "/", "blob:" + server.url))
 
+    def press(self, place: Locator) -> None:
+        """Clicks. The tests of a phone tap instead."""
+        place.click()
+
+    def press_button(self, page: Page, name: str) -> None:
+        self.press(page.get_by_role("button", name=name, exact=True).first)
+
     def choose(self, page: Page, model: str) -> None:
         page.get_by_role("radio", name=re.compile(f"^{model}")).check()
 
@@ -186,9 +193,36 @@ class BrowserTest(unittest.TestCase):
         """Has the model write, and gives the text that the page shows."""
         page.get_by_label("Text to read first").fill(prompt)
         self.settings(page, values=str(values), seed="7")
-        page.get_by_role("button", name="Write", exact=True).click()
+        self.press_button(page, "Write")
         self.wait_for_text(page, len(prompt) + values)
         return self.text(page)
+
+    def write_and_stop(self, page: Page, button: str) -> None:
+        """Has the model write a short text, and then a long one by this button, which is stopped."""
+        self.write(page, values=5)
+        self.settings(page, values=str(MANY))
+        self.press_button(page, button)
+        eventually(lambda: len(self.text(page)) > 60, "a part")
+        self.press_button(page, "Stop")
+        eventually(lambda: self.is_idle(page), "the stop")
+
+    def fork(self, page: Page, position: int, values: int = 40) -> None:
+        """Forks the text at the token that was pressed, and continues the new branch."""
+        self.press_button(page, "Fork here")
+        self.wait_for_text(page, position)
+        self.press_button(page, "Continue")
+        self.wait_for_text(page, position + values)
+
+    def go_back_and_compare(self, page: Page) -> None:
+        """Goes back to position 20, continues from another token at 18, and compares two branches."""
+        self.press(page.locator(".token").nth(20))
+        self.press_button(page, "Go back to here")
+        self.wait_for_text(page, 20)
+        self.press(page.locator(".token").nth(18))
+        self.press(page.locator(".alternatives button").nth(3))
+        self.wait_for_text(page, 18 + 40)
+        self.press(page.get_by_text("Compare two branches"))
+        self.assertIn("alike", page.locator(".compare").inner_text())
 
     def write_values(self, page: Page, prompt: str, values: int) -> list[str]:
         """Has a model without text continue these values, and gives all values that the page shows."""

@@ -7,7 +7,7 @@ import pathlib
 import unittest
 from collections.abc import Iterator
 
-from browser import COMPLETED, ENDLESS, MANY, PAD, SESSION, SHEET, SIDE, TEXT, BrowserTest, Server, eventually
+from browser import COMPLETED, ENDLESS, PAD, SESSION, SHEET, SIDE, TEXT, BrowserTest, Server, eventually
 from playwright.sync_api import Locator, Page
 
 WIDTH = 360
@@ -31,14 +31,8 @@ class Touch(BrowserTest):
             yield page
             self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), WIDTH)
 
-    def tap(self, page: Page, name: str, which: int = 0) -> None:
-        page.get_by_role("button", name=name, exact=True).nth(which).tap()
-
-    def tap_write(self, page: Page, prompt: str = "The river was ", values: int = 40) -> None:
-        page.get_by_label("Text to read first").fill(prompt)
-        self.settings(page, values=str(values), seed="7")
-        self.tap(page, "Write")
-        self.wait_for_text(page, len(prompt) + values)
+    def press(self, place: Locator) -> None:
+        place.tap()
 
     def branches(self, page: Page) -> str:
         return page.locator(".branches").inner_text()
@@ -80,19 +74,19 @@ class Touch(BrowserTest):
         line = [(0.3 + 0.05 * step, 0.25) for step in range(9)]
         with self.phone() as page:
             self.wait_until_drawn(page, COMPLETED, 6)
-            self.tap(page, "Clear")
+            self.press_button(page, "Clear")
             drawn = self.draw(page, line)
             self.assertGreater(drawn, 0)
-            self.tap(page, "Eraser")
+            self.press_button(page, "Eraser")
             page.get_by_role("button", name="Eraser", pressed=True).wait_for()
             self.assertLess(self.draw(page, line[:5]), drawn)
             page.locator(SHEET).first.tap()
             eventually(lambda: self.upper(page, PAD) == self.upper(page, SHEET), "the upper half of a picture")
             with page.expect_download():
-                self.tap(page, "Save as PNG")
-            self.tap(page, "Play slowly")
+                self.press_button(page, "Save as PNG")
+            self.press_button(page, "Play slowly")
             eventually(lambda: min(self.pixels(page, SHEET)[0]) < 0, "pictures that are not whole yet")
-            self.tap(page, "Pause")
+            self.press_button(page, "Pause")
             slider = page.get_by_role("slider", name="Value").first
             box = slider.bounding_box()
             assert box
@@ -102,87 +96,71 @@ class Touch(BrowserTest):
     def test_a_picture_forks(self) -> None:
         with self.phone() as page:
             self.wait_until_drawn(page, COMPLETED, 6)
-            self.tap(page, "New picture")
+            self.press_button(page, "New picture")
             eventually(lambda: f"A {4 * SIDE} values" in self.branches(page), "four rows")
-            self.tap(page, "Draw 4 rows")
+            self.press_button(page, "Draw 4 rows")
             eventually(lambda: f"A {8 * SIDE} values" in self.branches(page), "eight rows")
             slider = page.get_by_role("slider", name="After row")
             slider.tap(position={"x": 4, "y": 8})
             row = int(slider.input_value())
             self.assertLess(row, 8)
-            self.tap(page, "Fork here")
+            self.press_button(page, "Fork here")
             eventually(lambda: f"B {row * SIDE} values" in self.branches(page), "a fork")
-            self.tap(page, "Draw to the end")
+            self.press_button(page, "Draw to the end")
             self.wait_until_drawn(page, SESSION, 1)
 
     def test_a_text_forks_is_compared_saved_and_loaded(self) -> None:
         with self.phone(TEXT) as page:
-            self.tap_write(page)
-            text = self.text(page)
+            text = self.write(page)
             page.locator(".token").nth(30).tap()
             self.assertIn("position 31", page.locator(".inspector").inner_text())
-            self.tap(page, "Fork here")
-            self.wait_for_text(page, 30)
-            self.tap(page, "Continue")
-            self.wait_for_text(page, 70)
+            self.fork(page, 30)
             page.locator(".branches button").first.tap()
             self.wait_for_text(page, len(text))
-            page.locator(".token").nth(20).tap()
-            self.tap(page, "Go back to here")
-            self.wait_for_text(page, 20)
-            page.locator(".token").nth(18).tap()
-            page.locator(".alternatives button").nth(3).tap()
-            self.wait_for_text(page, 18 + 40)
-            page.get_by_text("Compare two branches").tap()
-            self.assertIn("alike", page.locator(".compare").inner_text())
-            self.tap(page, "Look at the state")
+            self.go_back_and_compare(page)
+            self.press_button(page, "Look at the state")
             page.locator("canvas.matrix").first.wait_for()
             with page.expect_download() as file:
-                self.tap(page, "Save state")
+                self.press_button(page, "Save state")
             saved = pathlib.Path(file.value.path())
             self.choose_file(page, page.locator("label.button", has_text="Load state"), saved)
             eventually(lambda: page.locator(".branches button").count() == 4, "the loaded state")
-            self.tap(page, "Delete")
+            self.press_button(page, "Delete")
             eventually(lambda: page.locator(".branches button").count() == 3, "its end")
 
     def test_a_text_is_stopped(self) -> None:
         with self.phone(ENDLESS) as page:
-            self.tap_write(page, values=5)
-            self.settings(page, values=str(MANY))
-            self.tap(page, "Continue")
-            eventually(lambda: len(self.text(page)) > 60, "a part")
-            self.tap(page, "Stop")
-            eventually(lambda: self.is_idle(page), "the stop")
+            self.write_and_stop(page, "Continue")
 
     def test_a_conversation_is_edited_retried_and_begun_anew(self) -> None:
         with self.phone("talk") as page:
             page.get_by_text("Instructions and settings").tap()
             page.get_by_role("region", name="Chat").get_by_label("Values").fill("30")
             page.get_by_label("Your message", exact=True).fill("The river was ")
-            self.tap(page, "Send")
-            self.tap(page, "Retry")
+            self.press_button(page, "Send")
+            self.press_button(page, "Retry")
             page.get_by_text("2 of 2").wait_for()
-            self.tap(page, "Version before")
+            self.press_button(page, "Version before")
             page.get_by_text("1 of 2").wait_for()
-            self.tap(page, "Edit")
+            self.press_button(page, "Edit")
             page.get_by_label("Your message, edited").fill("The sea was")
-            self.tap(page, "Send edited")
+            self.press_button(page, "Send edited")
             eventually(
                 lambda: page.locator(".turn.user .said").all_inner_texts() == ["The sea was"], "the edited message"
             )
             eventually(lambda: page.get_by_role("button", name="Send", exact=True).is_enabled(), "the answer")
-            self.tap(page, "New conversation")
+            self.press_button(page, "New conversation")
             eventually(lambda: page.locator(".turn").count() == 0, "an empty conversation")
 
     def test_values_are_continued(self) -> None:
         with self.phone("copy") as page:
             page.get_by_label("Values to read first").fill("3 1 4 0")
             self.settings(page, values="10")
-            self.tap(page, "Write")
+            self.press_button(page, "Write")
             eventually(lambda: len(self.values(page)) == 14 and self.is_idle(page), "ten values more")
             page.locator(".token").nth(5).tap()
             self.assertIn("position 6", page.locator(".inspector").inner_text())
-            self.tap(page, "Fork here")
+            self.press_button(page, "Fork here")
             eventually(lambda: "B 6 values" in self.branches(page), "a fork")
 
 

@@ -29,9 +29,13 @@ for _name, _path in (("protoc", "protoc"), ("the program runnel, named by $RUNNE
         sys.exit(SKIPPED)
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    """Waits for a condition. False if it does not come to hold."""
-    deadline = time.monotonic() + PATIENCE
+def eventually(holds: Callable[[], bool], patience: float = PATIENCE) -> bool:
+    """Waits until holds() is true. False if that takes longer than `patience` seconds.
+
+    It asks again every few milliseconds. Use it only if the server does not announce the event, as with the state of a
+    session or a line of a log.
+    """
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         if holds():
             return True

@@ -5,7 +5,6 @@ import contextlib
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,23 +17,18 @@ from concurrent import futures
 import support
 
 support.require("grpc", "google.protobuf", "PIL")
-RUNNEL = os.environ.get("RUNNEL", "")
-for name, path in (("protoc", "protoc"), ("the program runnel, named by $RUNNEL", RUNNEL)):
-    if not path or shutil.which(path) is None:
-        print(f"skipped: there is no {name}")
-        sys.exit(support.SKIPPED)
 
 import grpc
 import numpy as np
 import PIL.Image
 
 from cutting_proxy import CuttingProxy
+from real_server import ROOT, RUNNEL, eventually
 from runnel_client import Access, Client, Retry, Session, aio, errors, messages, pictures, serving, wire
 from runnel_client.conversation import Message
 from runnel_client.options import Options
 from runnel_client.results import SessionInfo
 
-ROOT = pathlib.Path(support.ROOT)
 MODELS = [ROOT / "zoo" / name for name in ("mnist-small", "cifar10-small", "text-small", "text-endless-small")]
 # Seconds until what must come counts as never coming. The longest call takes a few on a machine that does nothing else.
 PATIENCE = 600.0
@@ -84,10 +78,8 @@ class ServedTest(unittest.TestCase):
         self.stack.enter_context(unittest.mock.patch.object(wire, "SETTLING", SETTLING))
 
     def wait_until_idle(self, session):
-        deadline = time.monotonic() + PATIENCE
-        while session.info().state != "IDLE":
-            self.assertLess(time.monotonic(), deadline, "the session is still busy")
-            time.sleep(0.01)
+        is_idle = eventually(lambda: session.info().state == "IDLE", PATIENCE)
+        self.assertTrue(is_idle, "the session is still busy")
         return session.info().position
 
 

@@ -1,5 +1,5 @@
-// What published files of the gated linear family, RWKV-5.2, RWKV-6 and Mamba-1 may not say: each
-// is refused with the file, the key and what was found.
+// Keys of published files of the gated linear family, RWKV-5.2, RWKV-6 and Mamba-1 that are
+// refused. The message names the file, the key and the value that was found.
 #include "models/bundle/published.h"
 
 #include <gmock/gmock.h>
