@@ -271,6 +271,10 @@ bool KeptSessions::wait_until_saved(Duration at_most) {
   return changed_.wait_for(lock, at_most, [&] { return uses_.empty(); });
 }
 
+bool KeptSessions::wait_until_idle(Duration at_most) {
+  return threads_.wait_until_idle(at_most) && logs_.wait_until_idle(at_most);
+}
+
 void KeptSessions::count_error() { context_.metrics.storage_errors.add(); }
 
 Status KeptSessions::failed(Status status) {

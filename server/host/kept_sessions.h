@@ -70,6 +70,8 @@ class KeptSessions {
   void tend();
   // Waits until no session is open any more, for at most `at_most`. True when none is.
   bool wait_until_saved(Duration at_most);
+  // Waits until no thread works on the store, for at most twice `at_most`. True when none does.
+  bool wait_until_idle(Duration at_most);
   // Sessions at rest whose last calls are in a log.
   RestingLogs& logs() { return logs_; }
 

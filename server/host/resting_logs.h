@@ -29,7 +29,7 @@ struct LoggedSession {
   int64_t position = 0;
 };
 
-// Any thread may call any function; none blocks but wait_until_none().
+// Any thread may call any function; only the functions named wait_... block.
 class RestingLogs {
  public:
   // `kept` outlives it, and need not be complete yet.
@@ -48,6 +48,8 @@ class RestingLogs {
   bool wait_until_none(Duration at_most);
   // From here on nothing more is written.
   void stop();
+  // Waits until no state is being written, for at most `at_most`. True when none is.
+  bool wait_until_idle(Duration at_most);
 
  private:
   struct Entry {

@@ -201,6 +201,25 @@ TEST_F(LyingRedisTest, SilenceAndDripsEndInTime) {
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
 }
 
+// This Redis is in the year 1970, and the server is not.
+TEST_F(LyingRedisTest, ALeaseEndsByTheTimeOfRedisWhateverTheClockOfTheServerSays) {
+  Record record = new_record({"other/m"}, 1000);
+  const Claim claim = {.owner = "other/m", .request = "x"};
+  ASSERT_EQ(begin_record(record, claim, 1000, 200, false).outcome, FenceOutcome::kOk);
+  const auto begin = [&](int64_t now) {
+    const std::string seen = "*3\r\n:" + std::to_string(now) + "\r\n" +
+                             bulk(record_text(record, kKey)) + bulk("version");
+    tell([seen](const auto& words) { return words.size() == 4 ? seen : ":1\r\n"; });
+    const auto begun = store_->begin(kKey, {.owner = "m", .request = "x"});
+    EXPECT_TRUE(begun.ok()) << begun.status().message();
+    return begun.ok() ? *begun : Begun();
+  };
+  const Begun busy = begin(1199);
+  EXPECT_EQ(busy.outcome, FenceOutcome::kBusy);
+  EXPECT_EQ(busy.left_ms, 1);
+  EXPECT_EQ(begin(1200).outcome, FenceOutcome::kOk);
+}
+
 TEST_F(LyingRedisTest, AConnectionThatEndsBeforeTheReplyIsAnError) {
   Status status = look([](const auto&) { return std::optional<std::string>(); });
   EXPECT_EQ(status.code(), Code::kUnavailable);

@@ -54,15 +54,17 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
   }
 
   // As another server opens it.
-  std::shared_ptr<Store> open() {
-    if (GetParam() == Kind::kMemory) return std::make_shared<MemoryStore>(shelf_, kTimes, clock_);
+  std::shared_ptr<Store> open() { return open(clock_); }
+  // As a server opens it whose machine has this clock.
+  std::shared_ptr<Store> open(const Clock& clock) {
+    if (GetParam() == Kind::kMemory) return std::make_shared<MemoryStore>(shelf_, kTimes, clock);
     if (GetParam() == Kind::kRedis) {
-      auto store = RedisStore::open({.url = redis_->url()}, kTimes, clock_);
+      auto store = RedisStore::open({.url = redis_->url()}, kTimes, clock);
       EXPECT_TRUE(store.ok()) << store.status().message();
       return std::move(*store);
     }
     auto store = DirectoryStore::open(
-        {.folder = folder_.path("store"), .sync = SyncMode::kNone, .times = kTimes}, clock_);
+        {.folder = folder_.path("store"), .sync = SyncMode::kNone, .times = kTimes}, clock);
     EXPECT_TRUE(store.ok()) << store.status().message();
     return std::move(*store);
   }
@@ -118,6 +120,8 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
   }
 
   void advance(int64_t ms) { clock_.advance(std::chrono::milliseconds(ms)); }
+
+  void check_race(Duration skew);
 
   Clock clock_{TimePoint(std::chrono::hours(1))};
   const TestFolder folder_;
@@ -362,15 +366,44 @@ TEST_P(StoreContract, RefusalsOfWhoeverLoadsAreHandedOn) {
   EXPECT_EQ(status.message(), "enough");
 }
 
+// A server whose clock is ahead by more than a lease takes the session from a call that runs. That
+// call is not saved, so no position is given twice.
+TEST_P(StoreContract, AClockThatIsAheadCutsACallOffAndDoesNoOtherHarm) {
+  const Clock ahead(clock_.now() + std::chrono::milliseconds(2 * kTimes.lease_ms));
+  const auto one = open();
+  const auto two = open(ahead);
+  create(*one, 4);
+  const Begun first = begin(*one, "x");
+  EXPECT_EQ(begin(*two, "y").outcome, FenceOutcome::kCutOff);
+  const Begun second = begin(*two, "y", 4);
+  ASSERT_EQ(second.outcome, FenceOutcome::kOk);
+  EXPECT_GT(second.epoch, first.epoch);
+  EXPECT_EQ(begin(*one, "x", 4).outcome, FenceOutcome::kBusy) << "this clock is late";
+  EXPECT_FALSE(*one->renew(kKey, {owner(*one), first.epoch}));
+  EXPECT_FALSE(end(*one, first.epoch, 9)) << "a late writer";
+  EXPECT_TRUE(end(*two, second.epoch, 6));
+  const Begun third = begin(*one, "z");
+  ASSERT_EQ(third.outcome, FenceOutcome::kOk);
+  EXPECT_GT(third.epoch, second.epoch) << "although this clock is late";
+  EXPECT_TRUE(end(*one, third.epoch, 8));
+  EXPECT_EQ(load(*two), state_at(8));
+}
+
 // Servers race for one session: some die in a call, some stall for longer than their lease. Every
-// position that was acknowledged is there, and none twice.
-TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) {
+// position that was acknowledged is there, and none twice. The clock of each server is ahead of the
+// one before it by `skew`.
+void StoreContract::check_race(Duration skew) {
   create(*open());
+  std::vector<std::unique_ptr<Clock>> clocks;
+  for (int i = 0; i < 6; ++i) clocks.push_back(std::make_unique<Clock>(clock_.now() + i * skew));
+  const auto pass = [&](int64_t ms) {
+    for (const auto& clock : clocks) clock->advance(std::chrono::milliseconds(ms));
+  };
   std::mutex mutex;
   std::vector<int64_t> acknowledged;
   int64_t fenced = 0;
   const auto serve = [&](int number) {
-    const auto store = open();
+    const auto store = open(*clocks[static_cast<size_t>(number)]);
     std::mt19937 random(static_cast<uint32_t>(number));
     for (int call = 0; call < 100; ++call) {
       const std::string request = std::to_string(number) + "-" + std::to_string(call);
@@ -379,14 +412,14 @@ TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) {
         begun = begin(*store, request, begun.before.position);
       }
       if (begun.outcome != FenceOutcome::kOk) {
-        advance(20);
+        pass(20);
         std::this_thread::yield();
         continue;
       }
       const int64_t position = begun.before.position + 1;
       const auto chance = random() % 20;
-      if (chance == 0) continue;                      // dies
-      if (chance == 1) advance(2 * kTimes.lease_ms);  // stalls
+      if (chance == 0) continue;                   // dies
+      if (chance == 1) pass(2 * kTimes.lease_ms);  // stalls
       if (chance < 8) std::this_thread::yield();
       const bool ended = end(*store, begun.epoch, position);
       std::lock_guard lock(mutex);
@@ -394,7 +427,7 @@ TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) {
     }
   };
   std::vector<std::thread> servers;
-  for (int i = 0; i < 6; ++i) servers.emplace_back(serve, i);
+  for (int i = 0; i < std::ssize(clocks); ++i) servers.emplace_back(serve, i);
   for (std::thread& server : servers) server.join();
   std::ranges::sort(acknowledged);
   ASSERT_FALSE(acknowledged.empty());
@@ -402,6 +435,12 @@ TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) {
     ASSERT_EQ(acknowledged[i], static_cast<int64_t>(i) + 1) << fenced << " late writers";
   }
   EXPECT_EQ(load(*open()), state_at(std::ssize(acknowledged)));
+}
+
+TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) { check_race(Duration(0)); }
+
+TEST_P(StoreContract, RacingServersWhoseClocksDifferNeitherLoseNorRepeatACall) {
+  check_race(std::chrono::milliseconds(2 * kTimes.lease_ms));
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, StoreContract,
