@@ -50,6 +50,8 @@ struct Record {
   int64_t saved = 0;             // the epoch of the last call that was saved. It names all that the
                                  // session has been given
   int64_t used = 0;              // milliseconds since 1970: when a call last began or ended
+  std::string list = {};         // record_list() of the session; empty: it is in no list
+  std::string id = {};           // of the session, if it is in a list
 
   friend bool operator==(const Record&, const Record&) = default;
 };
@@ -103,6 +105,8 @@ struct NewSession {
   std::string owner;         // as Record::owner
   std::string request = {};  // names the call, as Claim::request
   Answer answer = {};        // to it
+  std::string list = {};     // as Record::list
+  std::string id = {};       // as Record::id
 };
 
 // The addition of a call to the log, in place of a state.

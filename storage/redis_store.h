@@ -1,6 +1,6 @@
 // A store in Redis (7 or newer), which several servers may share. A session KEY has a record
 // "runnel:KEY", the text that a directory has too, and a state in pieces "runnel:KEY:EPOCH:NUMBER".
-// Each key expires by itself.
+// The sessions of a list are in the sorted set "runnel:list:LIST". Each key expires by itself.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "storage/redis_client.h"
@@ -22,7 +23,8 @@ inline constexpr size_t kRedisPieceBytes = size_t{1} << 20;
 class RedisStore final : public Store {
  public:
   // `clock` outlives the store. Times are those of Redis, unless `clock` is virtual.
-  // UNAVAILABLE if Redis cannot be called, or refuses a script.
+  // UNAVAILABLE if Redis cannot be called, or refuses a script; FAILED_PRECONDITION if it may
+  // delete sessions to make room.
   static Result<std::unique_ptr<RedisStore>> open(RedisOptions options, const StoreTimes& times,
                                                   const Clock& clock);
 
@@ -37,6 +39,8 @@ class RedisStore final : public Store {
   Result<int64_t> create(const std::string& key, const NewSession& session,
                          const Snapshot* snapshot) override;
   Result<bool> remove(const std::string& key) override;
+  Result<std::vector<std::string>> list(const std::string& list, const std::string& after,
+                                        size_t most) override;
   Status sweep() override { return {}; }
   Status sync() override { return {}; }
 
@@ -47,6 +51,8 @@ class RedisStore final : public Store {
     std::string version = {};           // another text has another one; empty: there is none
     std::optional<Record> record = {};  // none: there is none, or it has expired or is damaged
     Status damage = {};
+    std::string list = {};    // that the record named when it was read; empty: none
+    std::string member = {};  // of the list
   };
   // Pieces under a name of their own, which no record names.
   struct Pieces {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "storage/record.h"
@@ -64,10 +65,16 @@ class Store {
   // was deleted.
   virtual Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) = 0;
   // A new session, with a state or empty. Returns the epoch of its record; 0: there is one already.
+  // If `session` names a list, the session is in it until it is removed or expires.
   virtual Result<int64_t> create(const std::string& key, const NewSession& session,
                                  const Snapshot* snapshot) = 0;
   // Deletes a session, whoever uses it. False: there is none.
   virtual Result<bool> remove(const std::string& key) = 0;
+
+  // The ids of the sessions of a list (Record::list), in order, after `after`; at most `most`. A
+  // session that has just ended may be among them: look() then finds no record.
+  virtual Result<std::vector<std::string>> list(const std::string& list, const std::string& after,
+                                                size_t most) = 0;
 
   // Removes what crashes and expired sessions have left. To be called at the start, and now and
   // then.

@@ -65,6 +65,12 @@ class KeptSessions {
   void find(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
             const std::string& id, const std::function<void(Result<SessionInfo>)>& done);
 
+  // As Engine::list_sessions(), with the sessions that are in the store and not in the engine.
+  // UNAVAILABLE if the store does not answer.
+  void list(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
+            const std::string& after, int count,
+            const std::function<void(Result<SessionPage>)>& done);
+
   // To be called about once a second, by one thread: renews leases, has the store make durable what
   // it has written and remove what has expired, and ends waits that are too long.
   void tend();
@@ -121,6 +127,10 @@ class KeptSessions {
     std::deque<std::function<void()>> waiting;  // for it
   };
 
+  SessionInfo merged(const SessionKey& session, const std::string& owner, const SessionInfo* here,
+                     const Record& record) const;
+  Result<SessionPage> page_of(const ServedModel& model, const std::string& caller,
+                              const std::string& after, size_t count, const SessionPage& here);
   void enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done);
   void end_opening(const StoredSession& session);
   void sweep();

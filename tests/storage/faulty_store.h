@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "storage/store.h"
 
@@ -56,6 +57,11 @@ class FaultyStore final : public Store {
   Result<bool> remove(const std::string& key) override {
     if (Status s = before_("remove"); !s.ok()) return s;
     return store_->remove(key);
+  }
+  Result<std::vector<std::string>> list(const std::string& list, const std::string& after,
+                                        size_t most) override {
+    if (Status s = before_("list"); !s.ok()) return s;
+    return store_->list(list, after, most);
   }
   Status sweep() override {
     if (Status s = before_("sweep"); !s.ok()) return s;

@@ -25,6 +25,10 @@ namespace {
 
 constexpr StoreTimes kTimes = {.ttl_ms = 100000, .lease_ms = 300, .timeout_ms = 60000};
 const std::string kKey = record_key("model", "", "a");
+const std::string kList = record_list("model", "");
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 enum class Kind { kMemory, kDirectory, kRedis };
 
@@ -105,6 +109,21 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
     const auto made = store.create(kKey, {owner(store)}, &snapshot);
     ASSERT_TRUE(made.ok()) << made.status().message();
     EXPECT_TRUE(*made);
+  }
+
+  // A session of this id in a list of this owner.
+  static void create_listed(Store& store, const std::string& user, const std::string& id) {
+    const NewSession session = {
+        .owner = owner(store), .list = record_list("model", user), .id = id};
+    const auto made = store.create(record_key("model", user, id), session, nullptr);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    EXPECT_NE(*made, 0);
+  }
+
+  static std::vector<std::string> list(Store& store, const std::string& after, size_t most) {
+    const auto ids = store.list(kList, after, most);
+    EXPECT_TRUE(ids.ok()) << ids.status().message();
+    return ids.ok() ? *ids : std::vector<std::string>();
   }
 
   static std::string load(Store& store) {
@@ -335,6 +354,26 @@ TEST_P(StoreContract, ASessionThatIsDeletedTakesNothingMore) {
   create(*two, 8);
   EXPECT_FALSE(end(*one, begun.epoch, 3)) << "made again";
   EXPECT_EQ(load(*one), state_at(8));
+}
+
+TEST_P(StoreContract, AListHasTheSessionsOfOneOwnerInTheirOrder) {
+  const auto one = open();
+  const auto two = open();
+  EXPECT_THAT(list(*one, "", 10), IsEmpty());
+  for (const char* const id : {"c", "a", "a-b", "B"}) create_listed(*one, "", id);
+  create_listed(*one, "ada", "d");
+  EXPECT_THAT(list(*two, "", 10), ElementsAre("B", "a", "a-b", "c"));
+  EXPECT_THAT(list(*two, "", 2), ElementsAre("B", "a"));
+  EXPECT_THAT(list(*two, "a", 1), ElementsAre("a-b"));
+  EXPECT_THAT(list(*two, "a-", 10), ElementsAre("a-b", "c")) << "after an id that is not there";
+  EXPECT_THAT(list(*two, "c", 10), IsEmpty());
+  EXPECT_TRUE(end(*two, begin(*two, "x").epoch, 3));
+  EXPECT_THAT(list(*two, "", 10), ElementsAre("B", "a", "a-b", "c")) << "after a call";
+  EXPECT_TRUE(*two->remove(kKey));
+  EXPECT_TRUE(one->sweep().ok());
+  EXPECT_THAT(list(*one, "", 10), ElementsAre("B", "a-b", "c"));
+  create(*one);
+  EXPECT_THAT(list(*one, "", 10), ElementsAre("B", "a-b", "c")) << "made again, in no list";
 }
 
 TEST_P(StoreContract, ASessionThatNobodyUsesExpires) {
