@@ -37,7 +37,7 @@ struct StorageOptions {
 class KeptSessions {
  public:
   static constexpr int kThreads = 4;                // that work on the store
-  static constexpr int kAllThreads = kThreads + 2;  // and those of replays() and logs()
+  static constexpr int kAllThreads = kThreads + 3;  // and replays(), logs(), and a HostLookup
 
   // An open session, which is the call's until this is let go of or the session was saved. Null for
   // a call that only reads.
