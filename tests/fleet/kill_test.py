@@ -15,7 +15,7 @@ import unittest
 from fleet import VALUES, FleetTest, Progress, options
 from redis_server import redis_of, skip_without_redis
 
-ARGS = options(__doc__, kills=3, seed=1, minutes=30, store="dir", sync="none", flags="")
+ARGS = options(__doc__, kills=3, seed=1, minutes=30.0, store="dir", sync="none", flags="")
 if ARGS.store == "redis":
     skip_without_redis()
 SLOTS = "24"  # fewer than there are sessions, so that resting ones are given up and loaded again

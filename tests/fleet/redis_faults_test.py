@@ -17,7 +17,7 @@ from redis_server import redis_of, skip_without_redis
 from runnel_client import Client, Retry, Session, errors
 
 skip_without_redis()
-ARGS = options(__doc__, stalls=2, seed=1, minutes=30)
+ARGS = options(__doc__, stalls=2, seed=1, minutes=30.0)
 ONCE = Retry(attempts=1)
 SESSIONS = 4
 LONG = 300  # values: more than a log leads over, so that the call writes a state

@@ -14,7 +14,7 @@ from fleet import VALUES, FleetTest, Progress, options
 from redis_server import redis_of, skip_without_redis
 
 skip_without_redis()
-ARGS = options(__doc__, kills=2, seed=1, minutes=30)
+ARGS = options(__doc__, kills=2, seed=1, minutes=30.0)
 SLOTS = "24"  # fewer than there are sessions, so that resting ones are given up and loaded again
 
 
