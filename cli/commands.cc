@@ -125,6 +125,10 @@ void add_session(const Command& root) {
   const auto [list, list_options] =
       add("list", "Every session of a model, or of all models, by name");
   add_json(list, list_options->json);
+  const auto [show, show_options] = add("show", "Sessions by their names, and where each is");
+  show.flag("id", show_options->ids, "Names of sessions").required();
+  show_options->shows = true;
+  add_json(show, show_options->json);
   const auto [remove, remove_options] = add("delete", "End sessions and free their states");
   remove.flag("id", remove_options->ids, "Names of sessions").required();
   add_session_state_commands(session);

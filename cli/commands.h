@@ -60,7 +60,8 @@ struct ScoreOptions {
 struct SessionOptions {
   Target server;
   std::string model;
-  std::vector<std::string> ids;  // to delete; none: list all
+  std::vector<std::string> ids;  // to delete, or to show; none: list all
+  bool shows = false;            // `ids`, and deletes none
   bool json = false;
   double timeout = 10;
 };

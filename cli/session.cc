@@ -68,6 +68,30 @@ int list(const SessionOptions& options, const std::vector<std::string>& models, 
   return kExitOk;
 }
 
+// Every session named, even if some of them cannot be shown.
+int show_each(const SessionOptions& options, const std::string& model, Client& client,
+              Console& console) {
+  int code = kExitOk;
+  OrderedJson out = {{"sessions", OrderedJson::array()}, {"model", model}};
+  std::vector<v1::Session> found;
+  for (const std::string& id : options.ids) {
+    v1::Session session;
+    const Status status = client.get_session(model, id, session);
+    if (!status.ok()) {
+      code = fail(console, kExitFailed, call_error(in_flags(status, session_flag)));
+      continue;
+    }
+    out["sessions"].push_back(session_json(model, session));
+    found.push_back(session);
+  }
+  if (options.json) {
+    console.out << json_text(out) << '\n';
+  } else if (!found.empty()) {
+    print_sessions(found, console);
+  }
+  return code;
+}
+
 // Deletes every session named, even if deleting some of them fails.
 int delete_each(const SessionOptions& options, const std::string& model, Client& client,
                 Console& console) {
@@ -96,8 +120,9 @@ int run_session(const SessionOptions& options, Console& console) {
   }
   const Result<ModelView> model = choose_model(models, options.model);
   if (!model.ok()) return fail(console, kExitUsage, model.status().message());
-  return options.ids.empty() ? list(options, {model->name}, client, console)
-                             : delete_each(options, model->name, client, console);
+  if (options.ids.empty()) return list(options, {model->name}, client, console);
+  return options.shows ? show_each(options, model->name, client, console)
+                       : delete_each(options, model->name, client, console);
 }
 
 }  // namespace runnel

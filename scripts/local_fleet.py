@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PATIENCE = 120.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
-NAMES = ("ONE", "TWO", "THREE")  # of the servers in docker/haproxy-fleet.cfg
+NAMES = ("ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX")  # docker/haproxy-fleet.cfg has the first three
 _ports = itertools.count(20000)
 
 
@@ -112,7 +112,7 @@ class Fleet:
         model: str = "text-endless-small",
         store: str = "dir",
         proxied: bool = True,
-        count: int = len(NAMES),
+        count: int = 3,
     ):
         """`store`: "dir" is a directory in `folder`; "" is none; else the value of --storage.
 

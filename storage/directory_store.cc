@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kRecordEnd = ".json";
 constexpr std::string_view kStateEnd = ".state";
 constexpr std::string_view kServer = "server-";
+constexpr std::string_view kListed = "listed-";
 constexpr size_t kKeyLength = 64;
 // A file that belongs to nothing may be of a call that still runs, until it is this old.
 constexpr int64_t kOldMs = 3600 * 1000;
@@ -22,6 +23,13 @@ std::string record_name(const std::string& key) { return key + std::string(kReco
 
 std::string state_name(const std::string& key, int64_t epoch) {
   return key + "." + std::to_string(epoch) + std::string(kStateEnd);
+}
+
+// How the names of a list's files begin. The key of a session and its id follow.
+std::string list_prefix(const std::string& list) { return std::string(kListed) + list + "-"; }
+
+std::string listed_name(const std::string& key, const Record& record) {
+  return list_prefix(record.list) + key + "-" + record.id;
 }
 
 std::string server_name(const std::string& owner) {
@@ -211,11 +219,40 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
     }
     put_state(record, record.epoch, snapshot->position, written.tail);
   }
-  if (Status s = write(key, record); !s.ok()) {
-    remove_unused(key, record.epoch);
-    return s;
+  Status status = add_to_list(key, record);
+  if (status.ok()) status = write(key, record);
+  if (status.ok()) return record.epoch;
+  remove_unused(key, record.epoch);
+  remove_from_list(key, record);
+  return status;
+}
+
+// With the lock held. The file is empty, and its name is durable when that of the record is.
+Status DirectoryStore::add_to_list(const std::string& key, const Record& record) {
+  if (record.list.empty()) return {};
+  const auto file = folder_.write_temporary(key, once(""), false);
+  if (!file.ok()) return file.status();
+  return folder_.rename(*file, listed_name(key, record), false);
+}
+
+void DirectoryStore::remove_from_list(const std::string& key, const Record& record) const {
+  if (!record.list.empty()) folder_.remove(listed_name(key, record));
+}
+
+Result<std::vector<std::string>> DirectoryStore::list(const std::string& list,
+                                                      const std::string& after, size_t most) {
+  const auto names = folder_.list();
+  if (!names.ok()) return names.status();
+  const std::string prefix = list_prefix(list);
+  const size_t start = prefix.size() + kKeyLength + 1;  // of the id
+  std::vector<std::string> ids;
+  for (const std::string& name : *names) {
+    if (!name.starts_with(prefix) || name.size() <= start) continue;
+    std::string id = name.substr(start);
+    if (id > after && is_listed_id(id)) ids.push_back(std::move(id));
   }
-  return record.epoch;
+  keep_first(ids, most);
+  return ids;
 }
 
 // With the lock held: removes a state, unless the record names it. A full disk must not get fuller
@@ -227,7 +264,7 @@ void DirectoryStore::remove_unused(const std::string& key, int64_t epoch) const 
   }
 }
 
-// A record that cannot be read is deleted as well; sweep() finds its state.
+// A record that cannot be read is deleted as well; sweep() finds its state and its place in a list.
 Result<bool> DirectoryStore::remove(const std::string& key) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
@@ -237,7 +274,10 @@ Result<bool> DirectoryStore::remove(const std::string& key) {
     return Status(Code::kUnavailable,
                   "cannot delete " + record_name(key) + ": " + std::strerror(errno));
   }
-  if (record.ok() && *record) folder_.remove(state_name(key, (*record)->state));
+  if (record.ok() && *record) {
+    folder_.remove(state_name(key, (*record)->state));
+    remove_from_list(key, **record);
+  }
   dirty_.store(true, std::memory_order_relaxed);
   if (sync_ == SyncMode::kEach) {
     if (Status s = folder_.sync_names(); !s.ok()) return s;
@@ -300,6 +340,8 @@ Status DirectoryStore::sweep() {
       if (is_old(name)) folder_.remove(name);
     } else if (name.starts_with(kServer)) {
       if (is_old(name) && !folder_.is_locked(name)) folder_.remove(name);
+    } else if (name.starts_with(kListed)) {
+      status = sweep_listed(name);
     } else if (name.ends_with(kStateEnd)) {
       status = sweep_state(name);
     } else if (name.ends_with(kRecordEnd)) {
@@ -331,6 +373,22 @@ Status DirectoryStore::sweep_state(const std::string& name) {
   const auto record = read(key);
   if (!record.ok()) return {};
   if (!*record || state_name(key, (*record)->state) != name) folder_.remove(name);
+  return {};
+}
+
+// Deletes the place in a list of a session that is gone.
+Status DirectoryStore::sweep_listed(const std::string& name) {
+  const size_t start = list_prefix(std::string(kListNameLength, '0')).size();
+  const std::string key = name.size() < start ? "" : name.substr(start, kKeyLength);
+  if (!is_record_key(key)) return {};
+  const auto is_used = [&] {
+    const auto record = read(key);
+    return !record.ok() || (*record && listed_name(key, **record) == name);
+  };
+  if (is_used()) return {};
+  const auto locked = lock(key);
+  if (!locked.ok()) return locked.status();
+  if (!is_used()) folder_.remove(name);
   return {};
 }
 

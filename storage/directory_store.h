@@ -1,7 +1,7 @@
 // A store in a directory, which several servers may share, also over NFSv4. A session KEY has a
-// record KEY.json and a state KEY.EPOCH.state. A record is read and replaced under one of 256 lock
-// files. Each server also holds the lock of its own file while it runs, so that other servers
-// notice when it has died.
+// record KEY.json, a state KEY.EPOCH.state, and an empty file listed-LIST-KEY-ID. A record is read
+// and replaced under one of 256 lock files. Each server also holds the lock of its own file while it
+// runs, so that other servers notice when it has died.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "storage/folder.h"
@@ -46,6 +47,8 @@ class DirectoryStore final : public Store {
   Result<int64_t> create(const std::string& key, const NewSession& session,
                          const Snapshot* snapshot) override;
   Result<bool> remove(const std::string& key) override;
+  Result<std::vector<std::string>> list(const std::string& list, const std::string& after,
+                                        size_t most) override;
   Status sweep() override;
   Status sync() override;
 
@@ -72,10 +75,13 @@ class DirectoryStore final : public Store {
   Result<int64_t> create_record(const std::string& key, const NewSession& session,
                                 const Snapshot* snapshot, const WrittenState& written);
   void remove_unused(const std::string& key, int64_t epoch) const;
+  Status add_to_list(const std::string& key, const Record& record);
+  void remove_from_list(const std::string& key, const Record& record) const;
   bool is_dead(const std::string& owner) const;
   bool is_old(const std::string& name) const;
   Status sweep_record(const std::string& key);
   Status sweep_state(const std::string& name);
+  Status sweep_listed(const std::string& name);
 
   const SyncMode sync_;
   const StoreTimes times_;

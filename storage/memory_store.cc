@@ -107,4 +107,17 @@ Result<bool> MemoryStore::remove(const std::string& key) {
   return find(key) != nullptr && shelf_->entries.erase(key) == 1;
 }
 
+Result<std::vector<std::string>> MemoryStore::list(const std::string& list,
+                                                   const std::string& after, size_t most) {
+  std::vector<std::string> ids;
+  std::lock_guard lock(shelf_->mutex);
+  for (const auto& [key, entry] : shelf_->entries) {
+    const Record& record = entry.record;
+    const bool is_there = !has_expired(record, clock_.unix_ms(), times_.ttl_ms);
+    if (is_there && record.list == list && record.id > after) ids.push_back(record.id);
+  }
+  keep_first(ids, most);
+  return ids;
+}
+
 }  // namespace runnel

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "storage/store.h"
@@ -38,6 +39,8 @@ class MemoryStore final : public Store {
   Result<int64_t> create(const std::string& key, const NewSession& session,
                          const Snapshot* snapshot) override;
   Result<bool> remove(const std::string& key) override;
+  Result<std::vector<std::string>> list(const std::string& list, const std::string& after,
+                                        size_t most) override;
   Status sweep() override { return {}; }
   Status sync() override { return {}; }
 

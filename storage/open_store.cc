@@ -88,6 +88,11 @@ std::string tail_of(std::string_view state) {
   return hex(state.substr(state.size() - std::min(state.size(), kTailBytes)));
 }
 
+void keep_first(std::vector<std::string>& ids, size_t most) {
+  std::ranges::sort(ids);
+  ids.resize(std::min(ids.size(), most));
+}
+
 Status state_replaced() { return not_found("the state was replaced while it was read; try again"); }
 
 }  // namespace runnel

@@ -1,9 +1,11 @@
 // Opens the store that a setting names.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -31,6 +33,8 @@ std::string new_replica();
 void keep_tail(std::string& last, std::string_view more);
 // Record::tail of a state, of which at least the last kTailBytes are given.
 std::string tail_of(std::string_view state);
+// Sorts ids and keeps the first `most`.
+void keep_first(std::vector<std::string>& ids, size_t most);
 // NOT_FOUND: a state was replaced while it was read.
 Status state_replaced();
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hex.h"
+#include "storage/record_key.h"
 #include "storage/stored_json.h"
 
 namespace runnel {
@@ -14,7 +15,7 @@ namespace {
 constexpr int64_t kVersion = 1;
 constexpr int64_t kMostTextBytes = 512;
 constexpr JsonLimits kJsonLimits = {
-    .bytes = kMostRecordBytes, .values = 22 + kMostLogEntries, .depth = 3};
+    .bytes = kMostRecordBytes, .values = 24 + kMostLogEntries, .depth = 3};
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 constexpr int64_t kEpochsPerMs = 4096;
 constexpr int64_t kMostEpoch = int64_t{1} << 60;  // leaves room to count up
@@ -38,6 +39,13 @@ SavedAnswer answer_of(const Fields& fields, Faults& faults) {
     answer.text = text_of(fields, faults, "answer", kMostAnswerBytes);
   }
   return answer;
+}
+
+// Of a record that was written before there were lists, both are empty.
+void read_list(const Fields& fields, Faults& faults, Record& record) {
+  if (fields.find("list") == nullptr && fields.find("id") == nullptr) return;
+  record.list = text_of(fields, faults, "list");
+  record.id = text_of(fields, faults, "id");
 }
 
 // The call that is named after it was saved: one that has an id of its client's.
@@ -99,13 +107,16 @@ std::string record_text(const Record& record, std::string_view key) {
          number("state", record.state) + text("tail", record.tail) + number("used", record.used) +
          number("state_at", record.state_at) + number("saved", record.saved) +
          (answer.has_ended ? "" : ",\"stopped\":true") +
-         (answer.text.empty() ? "" : text("answer", answer.text)) + ",\"log\":[" + log + "]}\n";
+         (answer.text.empty() ? "" : text("answer", answer.text)) +
+         (record.list.empty() ? "" : text("list", record.list) + text("id", record.id)) +
+         ",\"log\":[" + log + "]}\n";
 }
 
 Result<Record> parse_record(std::string_view text, std::string_view key) {
-  StoredJson json(text, "the record", kJsonLimits,
-                  {"version", "key", "epoch", "owner", "until", "begun", "last", "seed", "position",
-                   "state", "tail", "used", "state_at", "saved", "stopped", "answer", "log"});
+  StoredJson json(
+      text, "the record", kJsonLimits,
+      {"version", "key", "epoch", "owner", "until", "begun", "last", "seed", "position", "state",
+       "tail", "used", "state_at", "saved", "stopped", "answer", "list", "id", "log"});
   const Fields& fields = json.fields();
   Faults& faults = json.faults();
   fields.integer("version", kVersion, kVersion);
@@ -125,8 +136,13 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
   record.saved = fields.integer("saved", 1, kMostEpoch);
   record.answer = answer_of(fields, faults);
   record.log = log_of(fields, faults);
+  read_list(fields, faults, record);
   if (Status s = json.status(); !s.ok()) return s;
   if (found != key) return damaged("the record is of another session");
+  const bool is_listed = is_record_list(record.list) && is_listed_id(record.id);
+  if (!is_listed && !(record.list.empty() && record.id.empty())) {
+    return damaged("the record is in a list that cannot be");
+  }
   const bool has_tail = record.tail.size() <= 2 * kTailBytes && bytes_of_hex(record.tail);
   if (!has_tail || record.state > record.epoch) {
     return damaged("the record has a state that cannot be");
@@ -214,6 +230,10 @@ Record new_record(const NewSession& session, int64_t now) {
   record.owner = session.owner;
   record.used = now;
   put_last(record, session.request, session.answer);
+  if (is_record_list(session.list) && is_listed_id(session.id)) {
+    record.list = session.list;
+    record.id = session.id;
+  }
   return record;
 }
 

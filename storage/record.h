@@ -51,6 +51,8 @@ struct Record {
   int64_t saved = 0;             // the epoch of the last saved call. It identifies the content of
                                  // the session
   int64_t used = 0;              // when a call last began or ended, in milliseconds since 1970
+  std::string list = {};         // record_list() of the session; empty: it is in no list
+  std::string id = {};           // the session's id, if it is in a list
 
   friend bool operator==(const Record&, const Record&) = default;
 };
@@ -105,6 +107,8 @@ struct NewSession {
   std::string owner;         // as Record::owner
   std::string request = {};  // as Claim::request
   SavedAnswer answer = {};   // the answer to the call
+  std::string list = {};     // as Record::list
+  std::string id = {};       // as Record::id
 };
 
 // The entry of a call in the log, instead of a state.

@@ -1,7 +1,8 @@
-// The key of a session's record. It depends on the model's digest and not on its name, so that
-// other weights never meet the state.
+// The key of a session's record, and the name of the list that the session is in. They depend on
+// the model's digest and not on its name, so that other weights never meet the state.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -12,5 +13,14 @@ std::string record_key(std::string_view model_digest, std::string_view owner, st
 
 // Whether `text` has the form of a key.
 bool is_record_key(std::string_view text);
+
+inline constexpr size_t kListNameLength = 32;
+// Names the list of all sessions of an owner and a model: kListNameLength hexadecimal digits.
+std::string record_list(std::string_view model_digest, std::string_view owner);
+// Whether `text` has the form of such a name.
+bool is_record_list(std::string_view text);
+// Whether a session of this id can be in a list: 1 to kMaxNameLength characters of A-Z a-z 0-9 . _
+// : -
+bool is_listed_id(std::string_view id);
 
 }  // namespace runnel

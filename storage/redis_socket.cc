@@ -86,12 +86,9 @@ Status RedisSocket::connect(RedisDeadline until) {
     url.path.copy(address.sun_path, sizeof(address.sun_path) - 1);
     return connect_to(&address, sizeof(address), AF_UNIX, until);
   }
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  const int error = getaddrinfo(url.host.c_str(), url.port.c_str(), &hints, &list);
-  if (error != 0) return failed(std::string("is not found: ") + gai_strerror(error));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(list, freeaddrinfo);
+  const auto found = options_.hosts->find(url.host, url.port, until);
+  if (!found.ok()) return failed("is not found: " + found.status().message());
+  const addrinfo* const list = found->get();
   int left = 0;
   for (const addrinfo* at = list; at != nullptr; at = at->ai_next) ++left;
   Status status;

@@ -13,6 +13,7 @@
 #include "base/openssl.h"
 #include "base/status.h"
 #include "base/store_url.h"
+#include "storage/host_lookup.h"
 
 namespace runnel {
 
@@ -21,6 +22,7 @@ struct RedisOptions {
   std::string password = {};          // empty: Redis asks for none
   std::shared_ptr<SSL_CTX> tls = {};  // of redis_tls(), if the URL asks for TLS
   int64_t timeout_ms = 1000;          // of an operation, and of each piece of a state
+  std::shared_ptr<HostLookup> hosts = std::make_shared<HostLookup>();
 };
 
 // TLS that trusts the authorities in a file, or those of the system if `ca` is empty.
@@ -35,8 +37,7 @@ using RedisDeadline = std::chrono::steady_clock::time_point;
 // The process must ignore SIGPIPE: OpenSSL writes without MSG_NOSIGNAL.
 class RedisSocket {
  public:
-  // `options` outlives it. UNAVAILABLE. The system looks up a host's name, with a time limit of its
-  // own.
+  // `options` outlives it. UNAVAILABLE.
   static Result<std::unique_ptr<RedisSocket>> open(const RedisOptions& options,
                                                    RedisDeadline until);
   RedisSocket(const RedisSocket&) = delete;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <sstream>
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "storage/open_store.h"
+#include "storage/record_key.h"
 
 namespace runnel {
 namespace {
@@ -26,14 +29,23 @@ if not text then return {now} end
 return {now, text, redis.sha1hex(text)}
 )";
 
-// Replaces the record if it still has the version ARGV[1]; returns whether it has. ARGV[2]: the new
-// text, '' to delete it. ARGV[3]: milliseconds until the record and its state expire. ARGV[4]: the
-// epoch of its state. ARGV[5]: the epoch of the state that it had before, '' to keep it. ARGV[6]:
-// the number of pieces that become its state. ARGV[7]: the name that they have.
+// Replaces the record, and puts its session into its list, if the record still has the version
+// ARGV[1]; returns whether it has. ARGV[2]: the new text, '' to delete it. ARGV[3]: milliseconds
+// until the record and its state expire. ARGV[4]: the epoch of its state. ARGV[5]: the epoch of the
+// state that it had before, '' to keep it. ARGV[6]: the number of pieces that become its state.
+// ARGV[7]: the name that they have. ARGV[8]: the list of the session, '' if it is in none. ARGV[9]:
+// the session there. If the user may not write lists, nothing changes.
 constexpr std::string_view kSwap = R"(
 local text = redis.call('GET', KEYS[1])
 if (text and redis.sha1hex(text) or '') ~= ARGV[1] then return 0 end
 local function piece(epoch, n) return KEYS[1] .. ':' .. epoch .. ':' .. n end
+if ARGV[8] ~= '' and ARGV[2] == '' then
+  redis.call('ZREM', ARGV[8], ARGV[9])
+elseif ARGV[8] ~= '' then
+  redis.call('ZADD', ARGV[8], 0, ARGV[9])
+  redis.call('PEXPIRE', ARGV[8], ARGV[3], 'NX')
+  redis.call('PEXPIRE', ARGV[8], ARGV[3], 'GT')
+end
 for n = 0, ARGV[6] - 1 do redis.call('RENAME', ARGV[7] .. ':' .. n, piece(ARGV[4], n)) end
 local n = 0
 if ARGV[2] == '' then
@@ -47,6 +59,34 @@ while ARGV[5] ~= '' and redis.call('UNLINK', piece(ARGV[5], n)) == 1 do n = n + 
 return 1
 )";
 
+// The ids of sessions in the list KEYS[1], from ARGV[1] on, at most ARGV[2], a line each. Removes
+// those whose records have expired.
+constexpr std::string_view kList = R"(#!lua flags=allow-oom
+local after, most, ids = ARGV[1], tonumber(ARGV[2]), {}
+while #ids < most do
+  local found = redis.call('ZRANGEBYLEX', KEYS[1], after, '+', 'LIMIT', 0, most - #ids)
+  if #found == 0 then break end
+  for _, member in ipairs(found) do
+    local id, key = string.match(member, '^(.-)\n(.*)$')
+    if id and redis.call('EXISTS', 'runnel:' .. key) == 1 then
+      ids[#ids + 1] = id
+    else
+      redis.call('ZREM', KEYS[1], member)
+    end
+  end
+  after = '(' .. found[#found]
+end
+return table.concat(ids, '\n')
+)";
+
+// Changes nothing, and is refused where a user may not do with lists what the other scripts do.
+constexpr std::string_view kMayList = R"(#!lua flags=allow-oom
+redis.call('ZADD', KEYS[1], 'XX', 0, '')
+redis.call('ZREM', KEYS[1], '')
+redis.call('ZRANGEBYLEX', KEYS[1], '-', '+')
+return redis.call('EXISTS', KEYS[1])
+)";
+
 // The first line of kSwap. A call must be able to end, and a session to be deleted, also when the
 // memory is full. A new session is refused then.
 constexpr std::string_view kAlways = "#!lua flags=allow-oom";
@@ -54,8 +94,34 @@ constexpr std::string_view kUnlessFull = "#!lua";
 
 std::string name_of(const std::string& key) { return std::string(kPrefix) + key; }
 
+std::string list_name(const std::string& list) { return std::string(kPrefix) + "list:" + list; }
+
+// A session in its list. The order of these is that of their ids: no id has a character before the
+// line's end.
+std::string member_of(const Record& record, const std::string& key) {
+  return record.id + "\n" + key;
+}
+
 std::string piece_name(const std::string& name, size_t number) {
   return name + ":" + std::to_string(number);
+}
+
+// FAILED_PRECONDITION if Redis may delete sessions to make room. A user who may not ask is not
+// told.
+Status check_policy(RedisClient& client, const std::string& redis) {
+  constexpr std::string_view kPolicy = "maxmemory_policy:";
+  const std::array<std::string_view, 2> words = {"INFO", "memory"};
+  const auto info = client.ask(words, RespKind::kBulk);
+  if (!info.ok()) return client.is_broken() ? info.status() : Status();
+  const size_t found = info->text.find(kPolicy);
+  if (found == info->text.npos) return {};
+  const size_t start = found + kPolicy.size();
+  const size_t end = info->text.find_first_of("\r\n", start);
+  const std::string policy = info->text.substr(start, end - start);
+  if (policy == "noeviction") return {};
+  return {Code::kFailedPrecondition, redis + " has the maxmemory-policy " + quote(policy) +
+                                         ", which deletes sessions when the memory is full; set "
+                                         "it to noeviction"};
 }
 
 // Whether a reply has the form that kRead gives it.
@@ -74,14 +140,20 @@ bool is_seen(const RespValue& reply) {
 Result<std::unique_ptr<RedisStore>> RedisStore::open(RedisOptions options, const StoreTimes& times,
                                                      const Clock& clock) {
   options.timeout_ms = times.timeout_ms;
+  const std::string redis = redis_name(options.url);
   std::unique_ptr<RedisStore> store(new RedisStore(std::move(options), times, clock));
   const auto client = store->pool_.take();
   if (!client.ok()) return client.status();
-  // Neither changes anything. Redis before version 7 refuses the second.
+  if (Status s = check_policy(**client, redis); !s.ok()) return s;
+  // None of these changes anything. Redis before version 7 refuses the second.
   const std::string none(2 * sizeof(uint64_t), '0');
   if (const auto seen = store->read(**client, none); !seen.ok()) return seen.status();
   const auto swapped = store->swap(**client, none, {.version = "none"}, false, 0, {});
-  return swapped.ok() ? Result<std::unique_ptr<RedisStore>>(std::move(store)) : swapped.status();
+  if (!swapped.ok()) return swapped.status();
+  const std::string list = list_name(none);
+  const std::array<std::string_view, 5> words = {"EVAL", kMayList, "1", list, ""};
+  const auto may_list = (*client)->ask(words, RespKind::kNumber);
+  return may_list.ok() ? Result<std::unique_ptr<RedisStore>>(std::move(store)) : may_list.status();
 }
 
 RedisStore::RedisStore(RedisOptions options, const StoreTimes& times, const Clock& clock)
@@ -100,6 +172,10 @@ Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string
   if (items.size() == 1) return seen;
   seen.version = std::move(items[2].text);
   auto record = parse_record(items[1].text, key);
+  if (record.ok() && !record->list.empty()) {
+    seen.list = list_name(record->list);
+    seen.member = member_of(*record, key);
+  }
   if (!record.ok()) {
     seen.damage = {Code::kDataLoss, name + " in Redis: " + record.status().message()};
   } else if (!has_expired(*record, seen.now, times_.ttl_ms)) {
@@ -123,8 +199,12 @@ Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const
   const std::string epoch = std::to_string(state);
   const std::string old = drops ? std::to_string(old_state) : "";
   const std::string count = std::to_string(pieces.count);
-  const std::array<std::string_view, 11> words = {"EVAL",  script, "1", name,  seen.version, text,
-                                                  expires, epoch,  old, count, pieces.name};
+  const bool is_listed = record != nullptr && !record->list.empty();
+  const std::string list = is_listed ? list_name(record->list) : seen.list;
+  const std::string member = is_listed ? member_of(*record, key) : seen.member;
+  const std::array<std::string_view, 13> words = {"EVAL",      script,  "1",   name, seen.version,
+                                                  text,        expires, epoch, old,  count,
+                                                  pieces.name, list,    member};
   const auto reply = client.ask(words, RespKind::kNumber);
   if (!reply.ok()) return reply.status();
   const bool is_form = reply->kind == RespKind::kNumber && reply->number >= 0 && reply->number <= 1;
@@ -224,6 +304,26 @@ Result<bool> RedisStore::remove(const std::string& key) {
     return !seen.version.empty();
   });
   return removed.ok() ? Result<bool>(is_there) : removed;
+}
+
+Result<std::vector<std::string>> RedisStore::list(const std::string& list, const std::string& after,
+                                                  size_t most) {
+  const auto client = pool_.take();
+  if (!client.ok()) return client.status();
+  const std::string name = list_name(list);
+  // Beyond every key in hexadecimal digits.
+  const std::string from = after.empty() ? "-" : "(" + after + "\ng";
+  const std::string count = std::to_string(most);
+  const std::array<std::string_view, 6> words = {"EVAL", kList, "1", name, from, count};
+  const auto reply = (*client)->ask(words, RespKind::kBulk);
+  if (!reply.ok()) return reply.status();
+  std::vector<std::string> ids;
+  std::istringstream lines(reply->text);
+  for (std::string id; std::getline(lines, id);) {
+    if (!is_listed_id(id) || ids.size() == most) return (*client)->wrong_reply();
+    ids.push_back(std::move(id));
+  }
+  return ids;
 }
 
 // --- States ---

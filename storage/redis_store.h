@@ -1,7 +1,8 @@
-// A store in Redis (7 or newer), which several servers may share. Redis has these keys for a
-// session KEY, and each of them expires by itself:
-// - "runnel:KEY" is the record, as record_text() writes it.
-// - "runnel:KEY:EPOCH:NUMBER" is a piece of the state.
+// A store in Redis (7 or newer), which several servers may share. Redis has these keys, and each of
+// them expires by itself:
+// - "runnel:KEY" is the record of a session KEY, as record_text() writes it.
+// - "runnel:KEY:EPOCH:NUMBER" is a piece of the session's state.
+// - "runnel:list:LIST" is the sorted set of the sessions of a list.
 #pragma once
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "storage/redis_client.h"
@@ -23,7 +25,8 @@ inline constexpr size_t kRedisPieceBytes = size_t{1} << 20;
 class RedisStore final : public Store {
  public:
   // `clock` must outlive the store. The store takes the time from Redis, or from `clock` if that is
-  // virtual. UNAVAILABLE if Redis cannot be called, or refuses a script.
+  // virtual. UNAVAILABLE if Redis cannot be called, or refuses a script; FAILED_PRECONDITION if
+  // Redis may delete sessions to make room.
   static Result<std::unique_ptr<RedisStore>> open(RedisOptions options, const StoreTimes& times,
                                                   const Clock& clock);
 
@@ -38,6 +41,8 @@ class RedisStore final : public Store {
   Result<int64_t> create(const std::string& key, const NewSession& session,
                          const Snapshot* snapshot) override;
   Result<bool> remove(const std::string& key) override;
+  Result<std::vector<std::string>> list(const std::string& list, const std::string& after,
+                                        size_t most) override;
   Status sweep() override { return {}; }
   Status sync() override { return {}; }
 
@@ -48,6 +53,8 @@ class RedisStore final : public Store {
     std::string version = {};           // the SHA-1 of the record's text; empty: Redis has no text
     std::optional<Record> record = {};  // none: no text, or the record has expired or is damaged
     Status damage = {};                 // why the text is not a record; OK if it is one
+    std::string list = {};              // the list that the record named; empty: none
+    std::string member = {};            // the session's member of that list
   };
   // The pieces of a state that has been written, but belongs to no record yet. Their keys begin
   // with `name`, which is temporary.

@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "storage/record.h"
@@ -67,10 +68,16 @@ class Store {
   // since, or the session was deleted.
   virtual Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) = 0;
   // Makes a session, with a state or empty. Returns the epoch of its record. 0: the session exists.
+  // If `session` names a list, the session is in it until it is removed or expires.
   virtual Result<int64_t> create(const std::string& key, const NewSession& session,
                                  const Snapshot* snapshot) = 0;
   // Deletes a session, even if a call uses it. False: there is no such session.
   virtual Result<bool> remove(const std::string& key) = 0;
+
+  // The ids of the sessions of a list (Record::list), in order, after `after`; at most `most`. A
+  // session that has just ended may be among them: look() then finds no record.
+  virtual Result<std::vector<std::string>> list(const std::string& list, const std::string& after,
+                                                size_t most) = 0;
 
   // Removes files or keys that crashes and expired sessions have left. To be called at the start,
   // and from time to time.

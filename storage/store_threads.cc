@@ -55,6 +55,7 @@ void StoreThreads::work() {
     if (queue_.empty()) return;
     std::shared_ptr<Job> job = std::move(queue_.front());
     queue_.pop_front();
+    ++running_;
     lock.unlock();
     const Status done = within_memory([&] {
       job->run(job);
@@ -63,7 +64,14 @@ void StoreThreads::work() {
     if (!done.ok()) fail(job, done);
     job.reset();
     lock.lock();
+    --running_;
+    if (queue_.empty() && running_ == 0) idle_.notify_all();
   }
+}
+
+bool StoreThreads::wait_until_idle(Duration at_most) {
+  std::unique_lock lock(mutex_);
+  return idle_.wait_for(lock, at_most, [&] { return queue_.empty() && running_ == 0; });
 }
 
 void StoreThreads::tend() {

@@ -50,6 +50,8 @@ class StoreThreads {
 
   // To be called about once a second: ends the wait for jobs whose time is over.
   void tend();
+  // Waits until no job waits or runs, for at most `at_most`. True when none does.
+  bool wait_until_idle(Duration at_most);
 
  private:
   struct Job {
@@ -68,8 +70,10 @@ class StoreThreads {
   const Clock& clock_;
   std::mutex mutex_;
   std::condition_variable posted_;
+  std::condition_variable idle_;
   std::deque<std::shared_ptr<Job>> queue_;
   std::set<std::shared_ptr<Job>> unsettled_;  // `done` has not been called
+  int running_ = 0;                           // jobs
   bool over_ = false;
   std::vector<std::thread> threads_;
 };

@@ -72,11 +72,11 @@ Status list_sessions(AnsweredCall& call, const std::string& model, int64_t size,
                             ") and " + std::to_string(kLargestPage));
   }
   const int entries = size == 0 ? kDefaultPage : static_cast<int>(size);
-  auto from = after((*found)->name);
+  const auto from = after((*found)->name);
   if (!from.ok()) return from.status();
   if (Status s = call.reserve(entries * kEntryBytes); !s.ok()) return s;
-  (*found)->engine->list_sessions(call.caller().name, std::move(*from), entries,
-                                  later<SessionPage>(call, *found, std::move(reply)));
+  list_sessions(call.context(), *found, call.caller(), *from, entries,
+                later<SessionPage>(call, *found, std::move(reply)));
   return {};
 }
 

@@ -109,6 +109,15 @@ void get_session(ServerContext& state, const ModelHold& model, const Caller& cal
   state.kept->find(model, caller, id, done);
 }
 
+void list_sessions(ServerContext& state, const ModelHold& model, const Caller& caller,
+                   const std::string& after, int count,
+                   const std::function<void(Result<SessionPage>)>& done) {
+  if (state.kept == nullptr) {
+    return model->engine->list_sessions(caller.name, after, count, done);
+  }
+  state.kept->list(model, caller, after, count, done);
+}
+
 void delete_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                     const std::string& id, const std::function<void(Status)>& done) {
   if (state.kept == nullptr) return model->engine->delete_session({caller.name, id}, done);

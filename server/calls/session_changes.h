@@ -23,6 +23,10 @@ void create_session(ServerContext& state, const ModelHold& model, const Caller& 
 // As Engine::get_session().
 void get_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                  const std::string& id, const SessionDone& done);
+// As Engine::list_sessions().
+void list_sessions(ServerContext& state, const ModelHold& model, const Caller& caller,
+                   const std::string& after, int count,
+                   const std::function<void(Result<SessionPage>)>& done);
 // As Engine::delete_session().
 void delete_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                     const std::string& id, const std::function<void(Status)>& done);

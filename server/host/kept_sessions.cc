@@ -214,16 +214,7 @@ void KeptSessions::find(const std::shared_ptr<const ServedModel>& model, const C
                                                           const std::optional<Record>& record) {
     // Without a record it is a new session of a call that runs, or a copy of one that was deleted.
     if (!record) return done(in_use ? here : no_session(session.id, fields::kId));
-    const int64_t now = context_.clock.unix_ms();
-    const bool runs = record->until > now;
-    const bool is_ours = here.ok() && record->owner == owner;
-    if (is_ours && (runs || here->position == record->position)) return done(here);
-    const int64_t idle = runs ? 0 : std::max<int64_t>(0, now - record->used);
-    const SessionPhase resting = record->position == 0 ? SessionPhase::kNew : SessionPhase::kIdle;
-    done(SessionInfo{.key = session,
-                     .state = runs ? SessionPhase::kGenerating : resting,
-                     .position = record->position,
-                     .idle = std::chrono::milliseconds(idle)});
+    done(merged(session, owner, here.ok() ? &*here : nullptr, *record));
   };
   model->engine->get_session(session, [this, key, merge, done](const Result<SessionInfo>& here) {
     if (!here.ok() && here.status().code() != Code::kNotFound) return done(here);
@@ -235,6 +226,73 @@ void KeptSessions::find(const std::shared_ptr<const ServedModel>& model, const C
           done(found.status());
         });
   });
+}
+
+// A session with a record. `owner`: of a call of this server. `here`: the session as the engine has
+// it; null: it does not.
+SessionInfo KeptSessions::merged(const SessionKey& session, const std::string& owner,
+                                 const SessionInfo* here, const Record& record) const {
+  const int64_t now = context_.clock.unix_ms();
+  const bool runs = record.until > now;
+  const bool is_ours = here != nullptr && record.owner == owner;
+  if (is_ours && (runs || here->position == record.position)) return *here;
+  const int64_t idle = runs ? 0 : std::max<int64_t>(0, now - record.used);
+  const SessionPhase resting = record.position == 0 ? SessionPhase::kNew : SessionPhase::kIdle;
+  return {.key = session,
+          .state = runs ? SessionPhase::kGenerating : resting,
+          .position = record.position,
+          .idle = std::chrono::milliseconds(idle)};
+}
+
+void KeptSessions::list(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
+                        const std::string& after, int count,
+                        const std::function<void(Result<SessionPage>)>& done) {
+  const auto take = [this, model, name = caller.name, after, count,
+                     done](const Result<SessionPage>& here) {
+    if (!here.ok()) return done(here);
+    threads_.run<SessionPage>(
+        [this, model, name, after, count, page = *here] {
+          return page_of(*model, name, after, static_cast<size_t>(count), page);
+        },
+        [this, done](const Result<SessionPage>& page) {
+          if (!page.ok()) count_error();
+          done(page);
+        });
+  };
+  model->engine->list_sessions(caller.name, after, count, take);
+}
+
+// A page of the sessions of the engine and of the store together. `here`: a page of the engine's.
+Result<SessionPage> KeptSessions::page_of(const ServedModel& model, const std::string& caller,
+                                          const std::string& after, size_t count,
+                                          const SessionPage& here) {
+  const auto listed = store_->list(record_list(model.state_digest, caller), after, count + 1);
+  if (!listed.ok()) return listed.status();
+  std::map<std::string, const SessionInfo*> all;  // by id; null: the engine does not have it
+  for (const std::string& id : *listed) all[id] = nullptr;
+  for (const SessionInfo& info : here.sessions) all[info.key.id] = &info;
+  SessionPage page;
+  const std::string owner = store_->replica() + "/" + model.name;
+  std::string last;
+  size_t seen = 0;
+  for (const auto& [id, info] : all) {
+    if (seen++ == count) break;
+    last = id;
+    const SessionKey session = {caller, id};
+    const std::string key = record_key(model.state_digest, caller, id);
+    const auto record = store_->look(key);
+    const bool is_damaged = record.status().code() == Code::kDataLoss;
+    if (!record.ok() && !is_damaged) return record.status();
+    if (is_damaged) {  // it is listed, so that it can be deleted
+      page.sessions.push_back(merged(session, owner, info, {}));
+    } else if (*record) {
+      page.sessions.push_back(merged(session, owner, info, **record));
+    } else if (info != nullptr && !rests(key)) {  // a call makes it
+      page.sessions.push_back(*info);
+    }
+  }
+  if (all.size() > count || !here.next.empty()) page.next = last;
+  return page;
 }
 
 void KeptSessions::tend() {
@@ -269,6 +327,10 @@ void KeptSessions::tend() {
 bool KeptSessions::wait_until_saved(Duration at_most) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, at_most, [&] { return uses_.empty(); });
+}
+
+bool KeptSessions::wait_until_idle(Duration at_most) {
+  return threads_.wait_until_idle(at_most) && logs_.wait_until_idle(at_most);
 }
 
 void KeptSessions::count_error() { context_.metrics.storage_errors.add(); }

@@ -37,8 +37,9 @@ struct StorageOptions {
 
 class KeptSessions {
  public:
-  static constexpr int kThreads = 4;                // threads that use the store
-  static constexpr int kAllThreads = kThreads + 2;  // with the threads of replays() and logs()
+  static constexpr int kThreads = 4;  // threads that use the store
+  // With the threads of replays(), logs(), and a HostLookup.
+  static constexpr int kAllThreads = kThreads + 3;
 
   // Called with an open session. The call has the session until it releases the pointer, or the
   // session was saved. Null for a call that only reads.
@@ -66,11 +67,19 @@ class KeptSessions {
   void find(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
             const std::string& id, const std::function<void(Result<SessionInfo>)>& done);
 
+  // As Engine::list_sessions(), with the sessions that are in the store and not in the engine.
+  // UNAVAILABLE if the store does not answer.
+  void list(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
+            const std::string& after, int count,
+            const std::function<void(Result<SessionPage>)>& done);
+
   // To be called about once a second, by one thread. Renews leases, calls Store::sync() and
   // Store::sweep(), and ends waits that are too long.
   void tend();
   // Waits until no session is open any more, for at most `at_most`. True if none is.
   bool wait_until_saved(Duration at_most);
+  // Waits until no thread works on the store, for at most twice `at_most`. True when none does.
+  bool wait_until_idle(Duration at_most);
   // Sessions at rest whose last calls are in a log.
   RestingLogs& logs() { return logs_; }
 
@@ -120,6 +129,10 @@ class KeptSessions {
     std::deque<std::function<void()>> waiting;  // the calls that wait for it
   };
 
+  SessionInfo merged(const SessionKey& session, const std::string& owner, const SessionInfo* here,
+                     const Record& record) const;
+  Result<SessionPage> page_of(const ServedModel& model, const std::string& caller,
+                              const std::string& after, size_t count, const SessionPage& here);
   void enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done);
   void end_opening(const StoredSession& session);
   void sweep();

@@ -57,6 +57,11 @@ bool RestingLogs::wait_until_none(Duration at_most) {
   return changed_.wait_for(lock, at_most, [&] { return entries_.empty() && !writes_; });
 }
 
+bool RestingLogs::wait_until_idle(Duration at_most) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, at_most, [&] { return !writes_; });
+}
+
 // With mutex_ held. Entries are added about in the order in which they are due.
 bool RestingLogs::is_any_due() const {
   return !entries_.empty() && entries_.front().due <= kept_.context().clock.now();

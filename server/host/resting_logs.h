@@ -29,7 +29,7 @@ struct LoggedSession {
   int64_t position = 0;
 };
 
-// Any thread may call any function. Only wait_until_none() blocks.
+// Any thread may call any function. Only the functions named wait_... block.
 class RestingLogs {
  public:
   // `kept` must outlive the object. Its constructor may still run.
@@ -48,6 +48,8 @@ class RestingLogs {
   bool wait_until_none(Duration at_most);
   // Writes no further state.
   void stop();
+  // Waits until no state is being written, for at most `at_most`. True when none is.
+  bool wait_until_idle(Duration at_most);
 
  private:
   struct Entry {

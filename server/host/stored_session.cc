@@ -485,7 +485,11 @@ void StoredSession::take_exported(const Status& status) {
 // Returns the epoch that the state was written with; 0: somebody else has the session. A job that
 // takes too long still runs when the rest of this object has moved on: it has an image of its own.
 Result<int64_t> StoredSession::write_state(StateImage image, const Holder& holder) const {
-  const NewSession made = {owner_, use_.request, holder.answer};
+  const NewSession made = {.owner = owner_,
+                           .request = use_.request,
+                           .answer = holder.answer,
+                           .list = record_list(model_->state_digest, caller_.name),
+                           .id = use_.id};
   if (empty_) return kept_.store().create(key_, made, nullptr);
   return save_file(kept_.context(), *model_, caller_.name, std::move(image),
                    [&](const Snapshot& snapshot) -> Result<int64_t> {

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "base/chat_limits.h"
 #include "base/stop_limits.h"
 #include "config/field.h"
 #include "server/grpc/library_log.h"
+#include "server/host/kept_sessions.h"
 #include "server/process/http_port.h"
 #include "server/process/memory_bound.h"
 #include "server/process/metrics_port.h"
@@ -28,6 +31,7 @@ constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitDevice = 3;
 constexpr auto kTendInterval = std::chrono::seconds(1);
+constexpr auto kStoreEnds = std::chrono::seconds(1);
 
 HostOptions host_options(const ServerConfig& config, const std::string& version) {
   return {
@@ -245,6 +249,16 @@ Status serve_as_lame_duck(Server& server, Duration period, const EventLog& log, 
   return failure;
 }
 
+// Whether a thread still waits for the store after the drain. It cannot be ended, and the server
+// would wait for it.
+bool is_store_hanging(Server& server, const EventLog& log) {
+  const auto kept = server.context().kept;
+  if (kept == nullptr || kept->wait_until_idle(kStoreEnds)) return false;
+  log.warn("storage",
+           {{"message", std::string("the store does not answer; the process ends without it")}});
+  return true;
+}
+
 int serve_within_limits(const ServerConfig& config, const Rereading& rereading,
                         const ModelFactory& make_model, const EventLog& log,
                         const std::string& version, const ShowLoading& show_loading) {
@@ -290,7 +304,9 @@ int serve_within_limits(const ServerConfig& config, const Rereading& rereading,
   reloader.stop();
   server.drain(milliseconds_of(config, limits::kGraceMs));
   const int last = failure.ok() ? 0 : kExitDevice;
+  const bool is_hanging = is_store_hanging(server, log);
   log.info("exit", {{"code", int64_t{last}}});
+  if (is_hanging) std::_Exit(last);
   return last;
 }
 

@@ -289,6 +289,7 @@ TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
       {"draw", "--seconds", "-1"},
       {"session"},
       {"session", "delete"},
+      {"session", "show"},
       {"session", "fork"},
       {"session", "fork", "a", "b", "--count", "2"},
       {"session", "save", "a"},
@@ -361,6 +362,26 @@ TEST_F(CommandsTest, ListsAndDeletesSessions) {
   EXPECT_EQ(run_session(options, captured_.console()), kExitFailed);
   EXPECT_THAT(captured_.err(), HasSubstr("NOT_FOUND: no session 'none'"));
   EXPECT_THAT(server_.sessions, testing::ElementsAre("second"));
+}
+
+TEST_F(CommandsTest, ShowsTheSessionsNamed) {
+  server_.sessions = {"first", "second"};
+  SessionOptions options;
+  options.server.address = server_.address();
+  options.model = "text";
+  options.ids = {"second", "none"};
+  options.shows = true;
+  EXPECT_EQ(run_session(options, captured_.console()), kExitFailed);
+  EXPECT_THAT(captured_.out(), StartsWith("second  position "));
+  EXPECT_THAT(captured_.err(), HasSubstr("NOT_FOUND: no session 'none'"));
+  options.ids = {"first"};
+  options.json = true;
+  CapturedConsole shown;
+  ASSERT_EQ(run_session(options, shown.console()), kExitOk) << shown.err();
+  const auto json = nlohmann::json::parse(shown.out());
+  ASSERT_EQ(json["sessions"].size(), 1U);
+  EXPECT_EQ(json["sessions"][0]["id"], "first");
+  EXPECT_EQ(server_.sessions.size(), 2U) << "none was deleted";
 }
 
 TEST(SessionCommands, SpeakOfTheirOwnFlags) {

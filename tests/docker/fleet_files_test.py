@@ -3,12 +3,14 @@
 
 tests/docker/fleet_files_test.py build/release/runnel
 
-Needs PyYAML.
+Needs PyYAML, and redis-server for one of the tests.
 """
 
 import json
 import pathlib
 import re
+import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,9 @@ except ImportError as error:
     sys.exit(77)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from local_fleet import own_address, wait_until  # noqa: E402
+
 FOLDER = ROOT / "docker" / "fleet"
 HAPROXY = (ROOT / "docker" / "haproxy-fleet.cfg").read_text()
 SETTINGS = json.loads((FOLDER / "serve.json").read_text())
@@ -32,6 +37,15 @@ RUNNEL = ""
 
 def value_of(words: list[str], flag: str) -> str:
     return words[words.index(flag) + 1]
+
+
+def is_open(address: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        with socket.create_connection((address, port), PATIENCE):
+            return True
+    except OSError:
+        return False
 
 
 def stopping_ms(words: list[str]) -> int:
@@ -46,24 +60,78 @@ class Fleet(unittest.TestCase):
         self.assertEqual([word for word in words if word.startswith("--") and word not in known], [])
         self.assertEqual(words[:3], ["serve", "--config", CONFIG])
 
+    def assert_starts(self, folder: pathlib.Path, words: list[str]) -> None:
+        """A server is ready with the settings and these flags, and its store, if no flag names one, in `folder`."""
+        own = {"models": [{"path": str(ROOT / "zoo/mnist-small")}], "storage": {"url": f"dir:{folder / 'store'}"}}
+        (folder / "serve.json").write_text(json.dumps(SETTINGS | own))
+        command = [RUNNEL, "serve", "--config", str(folder / "serve.json"), "--sessions", "8", *words]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+            logged = ""
+            for line in process.stderr:
+                logged += line
+                if '"ready"' in line:
+                    process.terminate()
+            self.assertEqual(process.wait(PATIENCE), 0, logged)
+        self.assertIn('"ready"', logged)
+
     def test_the_settings_start_a_server(self) -> None:
         with tempfile.TemporaryDirectory() as name:
-            folder = pathlib.Path(name)
-            own = {"models": [{"path": str(ROOT / "zoo/mnist-small")}], "storage": {"url": f"dir:{folder / 'store'}"}}
-            (folder / "serve.json").write_text(json.dumps(SETTINGS | own))
-            words = ["serve", "--config", str(folder / "serve.json"), "--address", "127.0.0.1:0", "--sessions", "8"]
-            with subprocess.Popen([RUNNEL, *words], stderr=subprocess.PIPE, text=True) as process:
-                logged = ""
-                for line in process.stderr:
-                    logged += line
-                    if '"ready"' in line:
-                        process.terminate()
-                self.assertEqual(process.wait(PATIENCE), 0, logged)
+            self.assert_starts(pathlib.Path(name), ["--address", "127.0.0.1:0"])
         self.assertEqual(SETTINGS["storage"]["url"], "dir:/sessions/store")
 
+    def test_a_server_starts_with_the_redis_of_the_files(self) -> None:
+        program = shutil.which("redis-server") or shutil.which("redis-check-rdb")  # the same, by another name
+        if program is None:
+            self.skipTest("there is no redis-server")
+        words = yaml.safe_load((FOLDER / "compose-redis.yaml").read_text())["services"]["one"]["command"]
+        own = own_address()  # so that the port of the files is free
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            subprocess.run([FOLDER / "redis-secrets", folder], check=True, timeout=PATIENCE)
+            settings = folder / "redis.conf"
+            places = {"bind 127.0.0.1": f"bind {own}", "/data": str(folder / "data"), "/secrets": str(folder / "redis")}
+            text = (FOLDER / "redis.conf").read_text()
+            for place, here in places.items():
+                self.assertIn(place, text)
+                text = text.replace(place, here)
+            settings.write_text(text)
+            redis = ["redis-server", str(settings)]
+            with subprocess.Popen(redis, executable=program, stdout=subprocess.DEVNULL) as process:
+                try:
+                    wait_until(lambda: is_open(own, 6379), "Redis listens")
+                    flags = [
+                        "--address",
+                        "127.0.0.1:0",
+                        "--storage",
+                        value_of(words, "--storage").replace("127.0.0.1", own),
+                    ]
+                    for flag in ("--storage-password-file", "--seal-keys"):
+                        flags += [flag, value_of(words, flag).replace("/secrets", str(folder / "server"))]
+                    self.assert_starts(folder, flags)
+                finally:
+                    process.kill()
+
+    def test_the_docs_have_the_same_settings_of_redis(self) -> None:
+        documented = (ROOT / "docs" / "fleet.md").read_text()
+        [rules] = re.findall(r"user runnel on >PASSWORD (.*)", documented)
+        self.assertIn(f" {rules}\n", (FOLDER / "redis-secrets").read_text())
+        for line in ("appendonly yes", "appendfsync everysec", 'save ""', "maxmemory-policy noeviction"):
+            self.assertIn(f"\n{line}\n", documented)
+            self.assertIn(f"\n{line}\n", (FOLDER / "redis.conf").read_text())
+
     def test_compose_has_three_replicas_that_the_proxy_knows(self) -> None:
-        services = yaml.safe_load((FOLDER / "compose.yaml").read_text())["services"]
+        for file, places in (("compose.yaml", ["/sessions"]), ("compose-redis.yaml", ["/secrets"])):
+            with self.subTest(file=file):
+                self.check_compose(yaml.safe_load((FOLDER / file).read_text())["services"], places)
+
+    def check_compose(self, services: dict[str, Any], places: list[str]) -> None:
+        """`places`: where the volumes of a replica are, besides its settings."""
         given = services.pop("proxy")["environment"]
+        redis = services.pop("redis", None)
+        if redis is not None:
+            self.assertEqual(redis["network_mode"], "service:proxy")
+            self.assertIn("./redis.conf:/etc/redis/redis.conf:ro", redis["volumes"])
+            self.assertEqual(redis["command"], ["redis-server", "/etc/redis/redis.conf"])
         read = set(re.findall(r"RUNNEL_\w+", HAPROXY)) - {"RUNNEL_PEM", "RUNNEL_PEERS"}
         self.assertEqual(set(given), read)
         self.assertEqual(set(services), {"one", "two", "three"})
@@ -76,7 +144,8 @@ class Fleet(unittest.TestCase):
             self.assertGreater(int(service["stop_grace_period"].rstrip("s")) * 1000, stopping_ms(words) + 5000)
             self.assertEqual(service["network_mode"], "service:proxy")
             self.assertIn(f"./serve.json:{CONFIG}:ro", service["volumes"])
-            self.assertEqual([one.split(":")[-1] for one in service["volumes"]][1:], ["/sessions"])
+            found = [re.sub(r":ro$", "", one).split(":")[-1] for one in service["volumes"]]
+            self.assertEqual(found[1:], places)
         inter, fall = map(int, re.search(r"inter (\d+)ms fall (\d+)", HAPROXY).groups())
         self.assertGreaterEqual(int(value_of(words, "--lame-duck-ms")), 2 * inter * fall)
 

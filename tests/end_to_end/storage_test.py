@@ -6,13 +6,17 @@ Needs grpcio and protobuf.
 from __future__ import annotations
 
 import contextlib
+import json
 import pathlib
+import subprocess
 import tempfile
 import unittest
 from collections.abc import Sequence
 from typing import Any
 
 from keys_test import PATIENCE, ROOT, Server, Tenant, grpc, messages
+
+from real_server import RUNNEL
 
 MODEL = ROOT / "zoo/text-endless-small"
 GENERATE = "/runnel.v1.Inference/Generate"
@@ -113,6 +117,24 @@ class StorageTest(unittest.TestCase):
         clients[0].create("a")
         for turn in range(4):
             self.assertEqual(clients[turn % 2].hear("a", 20), untouched.hear("a", 20), turn)
+
+    def test_the_command_finds_sessions_that_no_server_has_loaded(self) -> None:
+        server, client = self.serve(*self.flags)
+        for name in ("a", "b"):
+            client.create(name)
+        _, position = client.hear("b", 20)
+        self.assertEqual(server.stop(), 0)
+        server, _ = self.serve(*self.flags)
+
+        def run(*words: str) -> str:
+            command = [RUNNEL, "session", *words, "--server", f"127.0.0.1:{server.port()}"]
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
+
+        self.assertEqual([line.split()[0] for line in run("list").splitlines() if "position" in line], ["a", "b"])
+        [shown] = json.loads(run("show", "b", "--json"))["sessions"]
+        self.assertEqual((shown["id"], shown["position"]), ("b", position))
+        run("delete", "b")
+        self.assertNotIn("b ", run("list"))
 
 
 if __name__ == "__main__":

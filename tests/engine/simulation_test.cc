@@ -1,9 +1,10 @@
 // The real engine on a virtual clock, with a fake model, random clients and one seed: arrivals,
 // lengths, samples, sessions, forks, rewinds, exports, imports, cancels, stalls, deadlines,
 // retries, full pools and calls that wait for them, prompts that begin as earlier ones, saved
-// sessions that make room and are loaded again. After every
-// step the books must balance; at the end every call has ended exactly once with the values that it
-// would have got alone.
+// sessions that make room, are loaded again or held for a call, stores that fail and servers that
+// lose a session, so that it is deleted. After every step the books must balance; at the end every
+// call has ended exactly once with the values that it would have got alone.
+// StoreSimulation (tests/server) has the store itself.
 //
 // A failing seed reproduces alone: RUNNEL_SIMULATION_SEED=17 test_engine
 // --gtest_filter='Simulation.*'
@@ -138,7 +139,7 @@ class Simulation {
         create();
         break;
       case 1:
-        if (chance(20)) remove();
+        if (chance(20)) remove(random_session());
         break;
       case 2:
       case 3:
@@ -167,8 +168,8 @@ class Simulation {
     });
   }
 
-  void remove() {
-    harness_.engine->delete_session({"", random_session()}, [this](Status status) {
+  void remove(const std::string& session) {
+    harness_.engine->delete_session({"", session}, [this](Status status) {
       const Code code = status.code();
       EXPECT_TRUE(status.ok() || code == Code::kNotFound || code == Code::kAborted ||
                   code == Code::kResourceExhausted || failed());
@@ -176,13 +177,15 @@ class Simulation {
   }
 
   void move() {
-    switch (below(4)) {
+    switch (below(5)) {
       case 0:
         return fork(random_session());
       case 1:
         return carry(random_session());
       case 2:
         return store(random_session());
+      case 3:
+        return hold(random_session());
       default:
         return rewind(random_session());
     }
@@ -237,12 +240,24 @@ class Simulation {
     const auto image = std::make_shared<StateImage>();
     const MoveDone done = [this, session, image, &mark](const auto& out) {
       if (!expect_moved(out.status())) return;
+      if (chance(10)) return remove(session);  // it was not saved
       saved_[session] = {image, known_of(session, mark, image->position)};
       harness_.engine->mark_saved({"", session}, image->position);
     };
     if (chance(50)) return harness_.engine->export_session({"", session}, image, done);
     image->bytes.resize(static_cast<size_t>(harness_.engine->state_bytes()));
     harness_.engine->copy_at_rest({"", session}, image, done);
+  }
+
+  // A call of a store is about to change a session, which is not given up from then on.
+  void hold(const std::string& session) {
+    ++moving_;
+    harness_.engine->hold_session({"", session}, [this](const Result<SessionInfo>& here) {
+      --moving_;
+      const Code code = here.status().code();
+      EXPECT_TRUE(here.ok() || code == Code::kNotFound || code == Code::kResourceExhausted ||
+                  failed());
+    });
   }
 
   // Back to a position that may be ahead, or too old.

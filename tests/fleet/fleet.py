@@ -32,13 +32,26 @@ from real_server import ROOT, RUNNEL, SKIPPED
 sys.path.insert(0, str(ROOT / "scripts"))
 from local_fleet import PATIENCE, Fleet, Replica
 
-from runnel_client import Client, Retry
+from runnel_client import Client, Retry, Session
 
-__all__ = ["PATIENCE", "RUNNEL", "SKIPPED", "VALUES", "FleetTest", "Load", "options"]
+__all__ = [
+    "PATIENCE",
+    "RUNNEL",
+    "SKIPPED",
+    "VALUES",
+    "Call",
+    "FleetTest",
+    "Heard",
+    "Load",
+    "Progress",
+    "make",
+    "options",
+]
 
 CLIENTS = 16
 CALLS = 8  # most calls in a conversation
 VALUES = 200  # most values in a call
+REPORT_EVERY = 10  # rounds between two lines of progress
 
 
 class Wrong(AssertionError):
@@ -304,13 +317,52 @@ def check(name: str, heard: Heard, expected: Heard) -> None:
         raise Wrong(f"{name}: {heard} in place of {expected}")
 
 
+def make(session: Session, call: Call, position: int | None) -> Heard:
+    """Makes a call that expects the session there; None: anywhere."""
+    stream = session.generate(
+        call.prompt, max_values=call.count, seed=call.seed, ignore_eos=True, expected_position=position
+    )
+    [sample] = stream.samples()
+    return Heard(sample.values, sample.text, stream.finished[0].position, ended=True)
+
+
 def options(document: str | None, **defaults: Any) -> argparse.Namespace:
-    """The options of a test on its command line, of which unittest sees nothing."""
+    """The options of a test on its command line, of which unittest sees nothing. A seed of 0 draws one."""
     parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
     found, sys.argv[1:] = parser.parse_known_args()
+    if "seed" in defaults:
+        found.seed = found.seed or random.SystemRandom().randint(1, 1 << 30)
+        print(f"seed {found.seed}", flush=True)
     return found
+
+
+class Progress:
+    """Says how far a test of many rounds is, and ends it when its time is over."""
+
+    def __init__(self, load: Load, what: str, rounds: int, minutes: float):
+        self._load, self._what, self._rounds, self._minutes = load, what, rounds, minutes
+        self._begin = time.monotonic()
+        self._done = 0
+
+    def note(self, done: int) -> None:
+        """This many rounds are done."""
+        self._done = done
+        if done % REPORT_EVERY == 0 and done < self._rounds:
+            self._print()
+        if self._seconds() > 60 * self._minutes and done < self._rounds:
+            raise TimeoutError(f"{done} of {self._rounds} {self._what} in {self._minutes:g} minutes")
+
+    def end(self) -> None:
+        """The load has ended."""
+        self._print()
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._begin
+
+    def _print(self) -> None:
+        print(f"{self._done} {self._what} in {self._seconds():.0f} s: {self._load.summary()}", flush=True)
 
 
 class FleetTest(unittest.TestCase):

@@ -1,40 +1,48 @@
 """kill -9 of replicas that share a store, at random moments: no heard call is lost, and no value is wrong.
 
-    tests/fleet/kill_test.py [--kills 3] [--seed 1] [--store dir] [--sync none] [--flags "--more flags"]
+    tests/fleet/kill_test.py [--kills 3] [--seed 1] [--minutes 30] [--store dir] [--sync none] [--flags "--more flags"]
 
-Needs grpcio and protobuf; `make fleet-test` kills 200 times.
+`--seed 0` draws a seed. `--store redis` starts a Redis. Needs grpcio and protobuf. `make fleet-test` kills 200 times
+with each kind of store.
 """
 
 from __future__ import annotations
 
 import random
 import shlex
-import time
 import unittest
 
-from fleet import VALUES, FleetTest, options
+from fleet import VALUES, FleetTest, Progress, options
+from redis_server import redis_of, skip_without_redis
 
-ARGS = options(__doc__, kills=3, seed=1, store="dir", sync="none", flags="")
+ARGS = options(__doc__, kills=3, seed=1, minutes=30.0, store="dir", sync="none", flags="")
+if ARGS.store == "redis":
+    skip_without_redis()
 SLOTS = "24"  # fewer than there are sessions, so that resting ones are given up and loaded again
-EVERY = 10  # kills between two lines of progress
 
 
 class KillTest(FleetTest):
+    def store(self) -> tuple[str, tuple[str, ...]]:
+        """The store, and the flags that it needs."""
+        if ARGS.store != "redis":
+            return ARGS.store, ("--storage-sync", ARGS.sync)
+        redis, flags = redis_of(self)
+        return f"unix:{redis.socket}", flags
+
     def test_nothing_that_was_heard_is_lost(self) -> None:
         draw = random.Random(ARGS.seed)
-        flags = ("--storage-sync", ARGS.sync, "--sessions", SLOTS, *shlex.split(ARGS.flags))
-        fleet = self.fleet(*flags, store=ARGS.store)
-        begin = time.monotonic()
+        store, flags = self.store()
+        fleet = self.fleet("--sessions", SLOTS, *flags, *shlex.split(ARGS.flags), store=store)
         with self.load(fleet, seed=ARGS.seed) as load:
+            progress = Progress(load, "kills", ARGS.kills, ARGS.minutes)
             for kill in range(1, ARGS.kills + 1):
                 load.wait_for(draw.randint(1, 20 * VALUES))
                 replica = draw.choice(fleet.replicas)
                 replica.kill()
                 load.wait_for(draw.randint(1, 10 * VALUES))  # from the others
                 replica.start()
-                if kill % EVERY == 0:
-                    print(f"{kill} kills in {time.monotonic() - begin:.0f} s: {load.summary()}", flush=True)
-        print(f"{ARGS.kills} kills in {time.monotonic() - begin:.0f} s: {load.summary()}")
+                progress.note(kill)
+        progress.end()
         self.assertEqual(load.faults, [])
         self.assertGreater(load.counts["calls"], 10 * ARGS.kills)
 

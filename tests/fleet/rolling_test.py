@@ -1,6 +1,6 @@
 """A rolling update of replicas under load: no client sees an error, and no stream is lost.
 
-    tests/fleet/rolling_test.py [--rounds 1] [--store dir] [--flags "--more flags"]
+    tests/fleet/rolling_test.py [--rounds 1] [--seed 1] [--store dir] [--flags "--more flags"]
 
 The clients call through HAProxy and make no call again. Needs grpcio, protobuf and HAProxy.
 """
@@ -24,7 +24,7 @@ LONG = 20_000  # values of a stream
 # Longer than any wait: a second signal ends the lame-duck period, when HAProxy has seen the first.
 TIMES = ("--lame-duck-ms", "600000", "--grace-ms", "600000", "--stall-timeout-ms", "600000")
 FLAGS = (*TIMES, "--storage-sync", "none", "--sessions", "64")
-ARGS = options(__doc__, rounds=1, store="dir", flags="")
+ARGS = options(__doc__, rounds=1, seed=1, store="dir", flags="")
 if find_haproxy() is None:
     print("skipped: haproxy is missing; on Debian: scripts/setup proxy")
     sys.exit(SKIPPED)
@@ -36,7 +36,7 @@ class RollingTest(FleetTest):
             self.expected = values_of(long_stream(client, "long"))
         fleet = self.fleet(*FLAGS, *shlex.split(ARGS.flags), store=ARGS.store)
         begin = time.monotonic()
-        with self.load(fleet, retry=ONCE) as load:
+        with self.load(fleet, seed=ARGS.seed, retry=ONCE) as load:
             for turn in range(1, ARGS.rounds + 1):
                 for replica in fleet.replicas:
                     load.wait_for(10 * VALUES)

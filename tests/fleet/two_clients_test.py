@@ -11,7 +11,7 @@ import signal
 import threading
 import unittest
 
-from fleet import PATIENCE, Call, FleetTest, Heard
+from fleet import PATIENCE, Call, FleetTest, Heard, make
 
 from runnel_client import Client, Retry, errors
 
@@ -71,15 +71,6 @@ class TwoClientsTest(FleetTest):
             list(stream)
         again = Call(" then ", 50, 3)
         self.assertEqual(make(stopped, again, None), self.expect(again))
-
-
-def make(session, call: Call, position: int | None) -> Heard:
-    """Makes a call that expects the session there."""
-    stream = session.generate(
-        call.prompt, max_values=call.count, seed=call.seed, ignore_eos=True, expected_position=position
-    )
-    [sample] = stream.samples()
-    return Heard(sample.values, sample.text, stream.finished[0].position, ended=True)
 
 
 if __name__ == "__main__":

@@ -372,6 +372,37 @@ TEST_F(DirectoryStoreTest, LeftoversAreRemovedOnceTheyAreOld) {
   EXPECT_TRUE(names_with(".json").empty()) << "expired";
 }
 
+TEST_F(DirectoryStoreTest, AListLosesSessionsThatAreGone) {
+  const std::string list = record_list("model", "");
+  const auto store = open();
+  const NewSession session = {.owner = store->replica() + "/m", .list = list, .id = "a.json"};
+  const std::string path = options_.folder + "/" + kKey + ".json";
+  const auto listed = [&] { return *store->list(list, "", 10); };
+  ASSERT_NE(*store->create(kKey, session, nullptr), 0);
+  EXPECT_TRUE(store->sweep().ok());
+  EXPECT_EQ(listed().size(), 1U);
+  std::filesystem::resize_file(path, 20);
+  EXPECT_TRUE(store->sweep().ok());
+  EXPECT_EQ(listed().size(), 1U) << "a record that is damaged is there";
+  std::filesystem::remove(path);
+  EXPECT_TRUE(store->sweep().ok());
+  EXPECT_TRUE(listed().empty()) << "it was deleted, and its server died";
+  ASSERT_NE(*store->create(kKey, session, nullptr), 0);
+  options_.times.ttl_ms = -1;
+  EXPECT_TRUE(open()->sweep().ok());
+  EXPECT_TRUE(listed().empty()) << "expired";
+}
+
+TEST_F(DirectoryStoreTest, ASessionThatCannotBeMadeIsInNoList) {
+  options_.disk.write = [](int, const void*, size_t) -> ssize_t { return errno = ENOSPC, -1; };
+  const auto store = open();
+  const NewSession session = {
+      .owner = store->replica() + "/m", .list = record_list("model", ""), .id = "a"};
+  EXPECT_EQ(store->create(kKey, session, nullptr).status().code(), Code::kResourceExhausted);
+  EXPECT_TRUE(names_with("listed-").empty());
+  EXPECT_TRUE(names_with("~").empty());
+}
+
 TEST(OpenStore, OpensWhatTheUrlNames) {
   const TestFolder folder;
   EXPECT_EQ(open_store({.url = "/a"}, real_clock()).status().code(), Code::kInvalidArgument);

@@ -1,10 +1,11 @@
-// A store whose operations fail, or take their time, as a test says.
+// A store whose operations fail, take their time, or lose their outcomes, as a test says.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "storage/store.h"
 
@@ -12,19 +13,22 @@ namespace runnel {
 
 class FaultyStore final : public Store {
  public:
+  // Decides how an operation, given by its name, ends.
+  using Verdict = std::function<Status(const std::string&)>;
+
   // `before` is called with the name of each operation; if its status is not OK the operation fails
-  // with it.
-  FaultyStore(std::shared_ptr<Store> store, std::function<Status(const std::string&)> before)
-      : store_(std::move(store)), before_(std::move(before)) {}
+  // with it. `after` likewise, once the operation was done: its outcome is then lost.
+  FaultyStore(std::shared_ptr<Store> store, Verdict before, Verdict after = {})
+      : store_(std::move(store)), before_(std::move(before)), after_(std::move(after)) {}
 
   const std::string& replica() const override { return store_->replica(); }
   Result<Begun> begin(const std::string& key, const Claim& claim) override {
     if (Status s = before_("begin"); !s.ok()) return s;
-    return store_->begin(key, claim);
+    return told("begin", store_->begin(key, claim));
   }
   Result<std::optional<Record>> look(const std::string& key) override {
     if (Status s = before_("look"); !s.ok()) return s;
-    return store_->look(key);
+    return told("look", store_->look(key));
   }
   Status load(const std::string& key, const Record& record, const StateSink& sink) override {
     if (Status s = before_("load"); !s.ok()) return s;
@@ -32,30 +36,36 @@ class FaultyStore final : public Store {
   }
   Result<bool> renew(const std::string& key, const Holder& holder) override {
     if (Status s = before_("renew"); !s.ok()) return s;
-    return store_->renew(key, holder);
+    return told("renew", store_->renew(key, holder));
   }
   Result<bool> end(const std::string& key, const Holder& holder,
                    const Snapshot* snapshot) override {
-    if (Status s = before_(snapshot == nullptr ? "give up" : "end"); !s.ok()) return s;
-    return store_->end(key, holder, snapshot);
+    const std::string operation = snapshot == nullptr ? "give up" : "end";
+    if (Status s = before_(operation); !s.ok()) return s;
+    return told(operation, store_->end(key, holder, snapshot));
   }
   // A call ends by a log as by a state.
   Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) override {
     if (Status s = before_("end"); !s.ok()) return s;
-    return store_->log(key, holder, entry);
+    return told("end", store_->log(key, holder, entry));
   }
   Result<bool> settle(const std::string& key, int64_t saved, const Snapshot& snapshot) override {
     if (Status s = before_("settle"); !s.ok()) return s;
-    return store_->settle(key, saved, snapshot);
+    return told("settle", store_->settle(key, saved, snapshot));
   }
   Result<int64_t> create(const std::string& key, const NewSession& session,
                          const Snapshot* snapshot) override {
     if (Status s = before_("create"); !s.ok()) return s;
-    return store_->create(key, session, snapshot);
+    return told("create", store_->create(key, session, snapshot));
   }
   Result<bool> remove(const std::string& key) override {
     if (Status s = before_("remove"); !s.ok()) return s;
-    return store_->remove(key);
+    return told("remove", store_->remove(key));
+  }
+  Result<std::vector<std::string>> list(const std::string& list, const std::string& after,
+                                        size_t most) override {
+    if (Status s = before_("list"); !s.ok()) return s;
+    return store_->list(list, after, most);
   }
   Status sweep() override {
     if (Status s = before_("sweep"); !s.ok()) return s;
@@ -64,8 +74,17 @@ class FaultyStore final : public Store {
   Status sync() override { return store_->sync(); }
 
  private:
+  template <typename T>
+  Result<T> told(const std::string& operation, Result<T> outcome) const {
+    if (after_) {
+      if (Status s = after_(operation); !s.ok()) return s;
+    }
+    return outcome;
+  }
+
   const std::shared_ptr<Store> store_;
-  const std::function<Status(const std::string&)> before_;
+  const Verdict before_;
+  const Verdict after_;
 };
 
 }  // namespace runnel

@@ -27,6 +27,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 const std::string kKey = record_key("model", "", "a");
 const std::string kTime = "*1\r\n:1000\r\n";
@@ -135,6 +136,7 @@ class LyingRedisTest : public ::testing::Test {
     if (words[0] == "SELECT") return "+OK\r\n";
     std::lock_guard lock(mutex_);
     if (lie_) return lie_(words);
+    if (words[0] == "INFO") return policy_;
     return words.size() == 4 ? kTime : ":0\r\n";  // the script that reads, the one that writes
   }
 
@@ -153,6 +155,7 @@ class LyingRedisTest : public ::testing::Test {
 
   std::mutex mutex_;
   LyingRedis::Answer lie_;  // none: the truth
+  std::string policy_ = bulk("# Memory\r\nmaxmemory_policy:noeviction\r\n");
   LyingRedis redis_;
   std::unique_ptr<RedisStore> store_;
 };
@@ -184,6 +187,40 @@ TEST_F(LyingRedisTest, RepliesOfEveryWrongFormAreRefused) {
   EXPECT_TRUE(look([](const auto&) { return kTime; }).ok()) << "the next call works";
 }
 
+TEST_F(LyingRedisTest, AListHasNoIdsThatCannotBe) {
+  const auto list = [this](const std::string& reply) {
+    tell([reply](const auto&) { return reply; });
+    return store_->list(record_list("model", ""), "", 2);
+  };
+  for (const std::string& ids : {std::string("a b"), std::string("../a"), std::string("a\n\nb"),
+                                 std::string("a\nb\nc"), std::string(200, 'a')}) {
+    EXPECT_EQ(list(bulk(ids)).status().code(), Code::kUnavailable) << ids;
+  }
+  EXPECT_EQ(list(":1\r\n").status().code(), Code::kUnavailable);
+  EXPECT_THAT(*list(bulk("a\nb")), ElementsAre("a", "b"));
+  EXPECT_THAT(*list(bulk("")), IsEmpty());
+}
+
+TEST_F(LyingRedisTest, ThePolicyOfAFullMemoryIsReadWhereThatIsAllowed) {
+  const auto opened = [this](const std::string& policy) {
+    {
+      std::lock_guard lock(mutex_);
+      policy_ = policy;
+    }
+    return RedisStore::open({.url = redis_.url()},
+                            {.ttl_ms = 3600000, .lease_ms = 300, .timeout_ms = kPatienceMs},
+                            real_clock())
+        .status();
+  };
+  const Status refused = opened(bulk("maxmemory:1\r\nmaxmemory_policy:volatile-ttl\r\nx:1\r\n"));
+  EXPECT_EQ(refused.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(refused.message(), HasSubstr("the maxmemory-policy 'volatile-ttl', which deletes"));
+  EXPECT_TRUE(opened(bulk("maxmemory_policy:noeviction")).ok());
+  EXPECT_TRUE(opened(bulk("")).ok());
+  EXPECT_TRUE(opened("-NOPERM this user has no permissions to run the 'info' command\r\n").ok());
+  EXPECT_EQ(opened(":1\r\n").code(), Code::kUnavailable);
+}
+
 TEST_F(LyingRedisTest, SilenceAndDripsEndInTime) {
   open(200);
   Status status = look([](const auto&) { return std::string(); });
@@ -199,6 +236,25 @@ TEST_F(LyingRedisTest, SilenceAndDripsEndInTime) {
   redis_.pause_ms = 10;
   status = look([](const auto&) { return "+" + std::string(4000, 'x'); });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
+}
+
+// This Redis is in the year 1970, and the server is not.
+TEST_F(LyingRedisTest, ALeaseEndsByTheTimeOfRedisWhateverTheClockOfTheServerSays) {
+  Record record = new_record({"other/m"}, 1000);
+  const Claim claim = {.owner = "other/m", .request = "x"};
+  ASSERT_EQ(begin_record(record, claim, 1000, 200, false).outcome, FenceOutcome::kOk);
+  const auto begin = [&](int64_t now) {
+    const std::string seen = "*3\r\n:" + std::to_string(now) + "\r\n" +
+                             bulk(record_text(record, kKey)) + bulk("version");
+    tell([seen](const auto& words) { return words.size() == 4 ? seen : ":1\r\n"; });
+    const auto begun = store_->begin(kKey, {.owner = "m", .request = "x"});
+    EXPECT_TRUE(begun.ok()) << begun.status().message();
+    return begun.ok() ? *begun : Begun();
+  };
+  const Begun busy = begin(1199);
+  EXPECT_EQ(busy.outcome, FenceOutcome::kBusy);
+  EXPECT_EQ(busy.left_ms, 1);
+  EXPECT_EQ(begin(1200).outcome, FenceOutcome::kOk);
 }
 
 TEST_F(LyingRedisTest, AConnectionThatEndsBeforeTheReplyIsAnError) {

@@ -28,7 +28,9 @@ Record some_record() {
           .state_at = 9,
           .log = {"{\"x\":1}", ""},
           .saved = 6,
-          .used = 50};
+          .used = 50,
+          .list = record_list("model", "ada"),
+          .id = "a"};
 }
 
 TEST(RecordKey, HasNoTwoTextsThatGiveTheSame) {
@@ -53,6 +55,29 @@ TEST(Record, OfAReleaseWithoutAnswersIsRead) {
   EXPECT_EQ(text.find("answer"), text.npos);
   EXPECT_EQ(text.find("stopped"), text.npos);
   EXPECT_EQ(parse_record(text, kKey)->answer, SavedAnswer()) << "the call counts as ended";
+}
+
+TEST(Record, OfAReleaseWithoutListsIsRead) {
+  Record record = some_record();
+  record.list = record.id = "";
+  const std::string text = record_text(record, kKey);
+  EXPECT_EQ(text.find("\"list\""), text.npos);
+  EXPECT_EQ(*parse_record(text, kKey), record);
+}
+
+TEST(RecordList, IsOfOneOwnerAndOneModel) {
+  const std::string list = record_list("model", "ada");
+  EXPECT_TRUE(is_record_list(list));
+  EXPECT_NE(record_list("model", "bob"), list);
+  EXPECT_NE(record_list("modelada", ""), list);
+  EXPECT_FALSE(is_record_list(list + "0"));
+  for (const char* const id : {"a", "A-z_0.9:", "..", "a.json"})
+    EXPECT_TRUE(is_listed_id(id)) << id;
+  for (const char* const id : {"", "a b", "a/b", "a~b", "a\nb", "\xc3\xa4"}) {
+    EXPECT_FALSE(is_listed_id(id)) << id;
+  }
+  EXPECT_TRUE(is_listed_id(std::string(128, 'a')));
+  EXPECT_FALSE(is_listed_id(std::string(129, 'a')));
 }
 
 TEST(Record, OfEveryTruncationIsRefused) {
@@ -97,6 +122,11 @@ TEST(Record, WithAnythingThatCannotBeIsRefused) {
                                      std::pair(",\"\"]", ",[]]"),
                                      std::pair("\"tail\":\"00", "\"tail\":\"0000"),
                                      std::pair("\"stopped\":true", "\"stopped\":1"),
+                                     std::pair("\"list\":\"", "\"list\":\"0"),
+                                     std::pair("\"list\":\"", "\"list\":\"\",\"x\":\""),
+                                     std::pair("\"id\":\"a\"", "\"id\":\"\""),
+                                     std::pair("\"id\":\"a\"", "\"id\":\"/\""),
+                                     std::pair("\"id\":\"a\",", ""),
                                      std::pair("\"answer\":\"{", "\"answer\":7,\"x\":\"{"),
                                      std::pair("\"last\":\"id:abc\"", "\"last\":\"\"")}) {
     EXPECT_EQ(with(found, wrong).code(), Code::kDataLoss) << wrong;

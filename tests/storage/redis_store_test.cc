@@ -19,8 +19,10 @@
 namespace runnel {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
 const std::string kKey = record_key("model", "", "a");
@@ -271,7 +273,8 @@ TEST_F(RedisStoreTest, AUserWithAPasswordNeedsTheCommandsOfTheDocsAlone) {
   std::vector<std::string> flags = {"--user", "default", "off", "--user", "runnel", "on"};
   for (const char* const rule :
        {">secret", "~runnel:*", "resetchannels", "-@all", "+auth", "+select", "+time", "+get",
-        "+set", "+rename", "+pexpire", "+unlink", "+eval"}) {
+        "+set", "+rename", "+pexpire", "+unlink", "+eval", "+exists", "+zadd", "+zrem",
+        "+zrangebylex", "+info"}) {
     flags.emplace_back(rule);
   }
   start(flags);
@@ -286,6 +289,11 @@ TEST_F(RedisStoreTest, AUserWithAPasswordNeedsTheCommandsOfTheDocsAlone) {
   ASSERT_TRUE(create(**store, kKey, state_of(3000000, 'a')).ok());
   EXPECT_TRUE(*end(**store, *begin(**store), "state"));
   EXPECT_EQ(*load(**store), "state");
+  const std::string list = record_list("model", "");
+  ASSERT_NE(*(*store)->create(kOther, {.owner = "m", .list = list, .id = "b"}, nullptr), 0);
+  EXPECT_THAT(*(*store)->list(list, "", 10), ElementsAre("b"));
+  EXPECT_TRUE(*(*store)->remove(kOther));
+  EXPECT_THAT(*(*store)->list(list, "", 10), IsEmpty());
   EXPECT_TRUE(*(*store)->remove(kKey));
   const auto wrong = RedisStore::open({.url = url, .password = "other"}, kTimes, real_clock());
   EXPECT_EQ(wrong.status().code(), Code::kUnavailable);
@@ -343,6 +351,26 @@ TEST_F(RedisStoreTest, TlsNeedsACertificateOfTheHostByTheAuthority) {
   EXPECT_EQ(plain.code(), Code::kUnavailable);
   redis_->stop(SIGKILL);
   EXPECT_EQ(redis.look(kKey).status().code(), Code::kUnavailable);
+}
+
+TEST_F(RedisStoreTest, AListLosesSessionsThatHaveExpired) {
+  const std::string list = record_list("model", "");
+  const auto store = open();
+  ASSERT_NE(*store->create(kKey, {.owner = "m", .list = list, .id = "a"}, nullptr), 0);
+  times_ = {.ttl_ms = 30, .lease_ms = 10, .timeout_ms = 60000};
+  ASSERT_NE(*open()->create(kOther, {.owner = "m", .list = list, .id = "b"}, nullptr), 0);
+  EXPECT_TRUE(eventually([&] { return store->list(list, "", 10)->size() == 1; }));
+  EXPECT_EQ(number({"ZCARD", "runnel:list:" + list}), 1);
+  EXPECT_GT(number({"PTTL", "runnel:list:" + list}), kTimes.ttl_ms - 60000)
+      << "the list lives as long as its longest session";
+}
+
+TEST_F(RedisStoreTest, ARedisThatDeletesSessionsToMakeRoomIsRefused) {
+  start({"--maxmemory-policy", "allkeys-lru"});
+  const Status status = RedisStore::open({.url = redis_->url()}, times_, real_clock()).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("'allkeys-lru'"));
+  EXPECT_THAT(status.message(), HasSubstr("noeviction"));
 }
 
 // A failover may lose the last writes. Two servers may then each have saved a call from the same

@@ -25,6 +25,10 @@ namespace {
 
 constexpr StoreTimes kTimes = {.ttl_ms = 100000, .lease_ms = 300, .timeout_ms = 60000};
 const std::string kKey = record_key("model", "", "a");
+const std::string kList = record_list("model", "");
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 enum class Kind { kMemory, kDirectory, kRedis };
 
@@ -54,15 +58,17 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
   }
 
   // As another server opens it.
-  std::shared_ptr<Store> open() {
-    if (GetParam() == Kind::kMemory) return std::make_shared<MemoryStore>(shelf_, kTimes, clock_);
+  std::shared_ptr<Store> open() { return open(clock_); }
+  // As a server opens it whose machine has this clock.
+  std::shared_ptr<Store> open(const Clock& clock) {
+    if (GetParam() == Kind::kMemory) return std::make_shared<MemoryStore>(shelf_, kTimes, clock);
     if (GetParam() == Kind::kRedis) {
-      auto store = RedisStore::open({.url = redis_->url()}, kTimes, clock_);
+      auto store = RedisStore::open({.url = redis_->url()}, kTimes, clock);
       EXPECT_TRUE(store.ok()) << store.status().message();
       return std::move(*store);
     }
     auto store = DirectoryStore::open(
-        {.folder = folder_.path("store"), .sync = SyncMode::kNone, .times = kTimes}, clock_);
+        {.folder = folder_.path("store"), .sync = SyncMode::kNone, .times = kTimes}, clock);
     EXPECT_TRUE(store.ok()) << store.status().message();
     return std::move(*store);
   }
@@ -105,6 +111,21 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
     EXPECT_TRUE(*made);
   }
 
+  // A session of this id in a list of this owner.
+  static void create_listed(Store& store, const std::string& user, const std::string& id) {
+    const NewSession session = {
+        .owner = owner(store), .list = record_list("model", user), .id = id};
+    const auto made = store.create(record_key("model", user, id), session, nullptr);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    EXPECT_NE(*made, 0);
+  }
+
+  static std::vector<std::string> list(Store& store, const std::string& after, size_t most) {
+    const auto ids = store.list(kList, after, most);
+    EXPECT_TRUE(ids.ok()) << ids.status().message();
+    return ids.ok() ? *ids : std::vector<std::string>();
+  }
+
   static std::string load(Store& store) {
     const auto record = store.look(kKey);
     EXPECT_TRUE(record.ok() && *record);
@@ -118,6 +139,8 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
   }
 
   void advance(int64_t ms) { clock_.advance(std::chrono::milliseconds(ms)); }
+
+  void check_race(Duration skew);
 
   Clock clock_{TimePoint(std::chrono::hours(1))};
   const TestFolder folder_;
@@ -333,6 +356,26 @@ TEST_P(StoreContract, ASessionThatIsDeletedTakesNothingMore) {
   EXPECT_EQ(load(*one), state_at(8));
 }
 
+TEST_P(StoreContract, AListHasTheSessionsOfOneOwnerInTheirOrder) {
+  const auto one = open();
+  const auto two = open();
+  EXPECT_THAT(list(*one, "", 10), IsEmpty());
+  for (const char* const id : {"c", "a", "a-b", "B"}) create_listed(*one, "", id);
+  create_listed(*one, "ada", "d");
+  EXPECT_THAT(list(*two, "", 10), ElementsAre("B", "a", "a-b", "c"));
+  EXPECT_THAT(list(*two, "", 2), ElementsAre("B", "a"));
+  EXPECT_THAT(list(*two, "a", 1), ElementsAre("a-b"));
+  EXPECT_THAT(list(*two, "a-", 10), ElementsAre("a-b", "c")) << "after an id that is not there";
+  EXPECT_THAT(list(*two, "c", 10), IsEmpty());
+  EXPECT_TRUE(end(*two, begin(*two, "x").epoch, 3));
+  EXPECT_THAT(list(*two, "", 10), ElementsAre("B", "a", "a-b", "c")) << "after a call";
+  EXPECT_TRUE(*two->remove(kKey));
+  EXPECT_TRUE(one->sweep().ok());
+  EXPECT_THAT(list(*one, "", 10), ElementsAre("B", "a-b", "c"));
+  create(*one);
+  EXPECT_THAT(list(*one, "", 10), ElementsAre("B", "a-b", "c")) << "made again, in no list";
+}
+
 TEST_P(StoreContract, ASessionThatNobodyUsesExpires) {
   const auto store = open();
   create(*store);
@@ -362,15 +405,44 @@ TEST_P(StoreContract, RefusalsOfWhoeverLoadsAreHandedOn) {
   EXPECT_EQ(status.message(), "enough");
 }
 
+// A server whose clock is ahead by more than a lease takes the session from a call that runs. That
+// call is not saved, so no position is given twice.
+TEST_P(StoreContract, AClockThatIsAheadCutsACallOffAndDoesNoOtherHarm) {
+  const Clock ahead(clock_.now() + std::chrono::milliseconds(2 * kTimes.lease_ms));
+  const auto one = open();
+  const auto two = open(ahead);
+  create(*one, 4);
+  const Begun first = begin(*one, "x");
+  EXPECT_EQ(begin(*two, "y").outcome, FenceOutcome::kCutOff);
+  const Begun second = begin(*two, "y", 4);
+  ASSERT_EQ(second.outcome, FenceOutcome::kOk);
+  EXPECT_GT(second.epoch, first.epoch);
+  EXPECT_EQ(begin(*one, "x", 4).outcome, FenceOutcome::kBusy) << "this clock is late";
+  EXPECT_FALSE(*one->renew(kKey, {owner(*one), first.epoch}));
+  EXPECT_FALSE(end(*one, first.epoch, 9)) << "a late writer";
+  EXPECT_TRUE(end(*two, second.epoch, 6));
+  const Begun third = begin(*one, "z");
+  ASSERT_EQ(third.outcome, FenceOutcome::kOk);
+  EXPECT_GT(third.epoch, second.epoch) << "although this clock is late";
+  EXPECT_TRUE(end(*one, third.epoch, 8));
+  EXPECT_EQ(load(*two), state_at(8));
+}
+
 // Servers race for one session: some die in a call, some stall for longer than their lease. Every
-// position that was acknowledged is there, and none twice.
-TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) {
+// position that was acknowledged is there, and none twice. The clock of each server is ahead of the
+// one before it by `skew`.
+void StoreContract::check_race(Duration skew) {
   create(*open());
+  std::vector<std::unique_ptr<Clock>> clocks;
+  for (int i = 0; i < 6; ++i) clocks.push_back(std::make_unique<Clock>(clock_.now() + i * skew));
+  const auto pass = [&](int64_t ms) {
+    for (const auto& clock : clocks) clock->advance(std::chrono::milliseconds(ms));
+  };
   std::mutex mutex;
   std::vector<int64_t> acknowledged;
   int64_t fenced = 0;
   const auto serve = [&](int number) {
-    const auto store = open();
+    const auto store = open(*clocks[static_cast<size_t>(number)]);
     std::mt19937 random(static_cast<uint32_t>(number));
     for (int call = 0; call < 100; ++call) {
       const std::string request = std::to_string(number) + "-" + std::to_string(call);
@@ -379,14 +451,14 @@ TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) {
         begun = begin(*store, request, begun.before.position);
       }
       if (begun.outcome != FenceOutcome::kOk) {
-        advance(20);
+        pass(20);
         std::this_thread::yield();
         continue;
       }
       const int64_t position = begun.before.position + 1;
       const auto chance = random() % 20;
-      if (chance == 0) continue;                      // dies
-      if (chance == 1) advance(2 * kTimes.lease_ms);  // stalls
+      if (chance == 0) continue;                   // dies
+      if (chance == 1) pass(2 * kTimes.lease_ms);  // stalls
       if (chance < 8) std::this_thread::yield();
       const bool ended = end(*store, begun.epoch, position);
       std::lock_guard lock(mutex);
@@ -394,7 +466,7 @@ TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) {
     }
   };
   std::vector<std::thread> servers;
-  for (int i = 0; i < 6; ++i) servers.emplace_back(serve, i);
+  for (int i = 0; i < std::ssize(clocks); ++i) servers.emplace_back(serve, i);
   for (std::thread& server : servers) server.join();
   std::ranges::sort(acknowledged);
   ASSERT_FALSE(acknowledged.empty());
@@ -402,6 +474,12 @@ TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) {
     ASSERT_EQ(acknowledged[i], static_cast<int64_t>(i) + 1) << fenced << " late writers";
   }
   EXPECT_EQ(load(*open()), state_at(std::ssize(acknowledged)));
+}
+
+TEST_P(StoreContract, RacingServersNeitherLoseNorRepeatACall) { check_race(Duration(0)); }
+
+TEST_P(StoreContract, RacingServersWhoseClocksDifferNeitherLoseNorRepeatACall) {
+  check_race(std::chrono::milliseconds(2 * kTimes.lease_ms));
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, StoreContract,

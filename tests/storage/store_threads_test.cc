@@ -90,6 +90,21 @@ TEST(StoreThreads, AJobThatComesTooLateHoldsNothing) {
   }
 }
 
+TEST(StoreThreads, AJobThatHangsIsNotWaitedForWithoutABound) {
+  std::latch may_end(1);
+  StoreThreads threads(2, 100, kTimeout, real_clock());
+  EXPECT_TRUE(threads.wait_until_idle(kTimeout)) << "there is no job";
+  threads.run<bool>(
+      [&]() -> Result<bool> {
+        may_end.wait();
+        return true;
+      },
+      [](const Result<bool>&) {});
+  EXPECT_FALSE(threads.wait_until_idle(std::chrono::milliseconds(1)));
+  may_end.count_down();
+  EXPECT_TRUE(threads.wait_until_idle(std::chrono::minutes(1)));
+}
+
 TEST(StoreThreads, TheQueueIsBounded) {
   std::latch may_end(1);
   std::atomic<int> done{0};

@@ -1,0 +1,43 @@
+// Looks up the addresses of a host within a time limit, which the system's own lookup does not
+// have.
+#pragma once
+
+#include <netdb.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+
+namespace runnel {
+
+// Any thread may use it.
+class HostLookup {
+ public:
+  using Addresses = std::shared_ptr<const addrinfo>;
+  // As getaddrinfo(3).
+  using Lookup = std::function<int(const char*, const char*, const addrinfo*, addrinfo**)>;
+
+  // `lookup`: in place of the system's, for tests.
+  explicit HostLookup(Lookup lookup = getaddrinfo);
+  HostLookup(const HostLookup&) = delete;
+  HostLookup& operator=(const HostLookup&) = delete;
+
+  // The addresses of a host, which must be the same in every call. One in digits needs no lookup.
+  // UNAVAILABLE says why there are none. A lookup that takes longer continues on a thread of its
+  // own, which ends with the process at the latest. Until it is over, calls wait for it, so there
+  // is one thread at most.
+  Result<Addresses> find(const std::string& host, const std::string& port,
+                         std::chrono::steady_clock::time_point until);
+
+ private:
+  struct State;
+
+  Status start(const std::string& host, const std::string& port);
+
+  const std::shared_ptr<State> state_;  // the thread has it, too
+};
+
+}  // namespace runnel

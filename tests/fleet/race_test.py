@@ -1,0 +1,165 @@
+"""Six replicas race for one session: each position is given once, with the values that one server would have given.
+
+    tests/fleet/race_test.py [--calls 60] [--seed 1]
+
+Each replica has a client that knows no other, and never makes a call again. One replica is stopped in a call until
+others continue the session, and one is killed. Needs grpcio and protobuf.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import random
+import signal
+import threading
+import unittest
+
+from fleet import PATIENCE, Call, FleetTest, options
+
+from runnel_client import Client, Retry, Session, errors
+
+ARGS = options(__doc__, calls=60, seed=1)
+REPLICAS = 6
+STOPPED, KILLED = 4, 5  # replicas
+ENDLESS = 1 << 20  # values that nobody reads to their end
+LEASE_MS = 3000
+UNANSWERED = ("UNAVAILABLE", "UNKNOWN", "CANCELLED", "DEADLINE_EXCEEDED")
+
+
+@dataclasses.dataclass
+class Made:
+    """A call that a client made, as it heard it."""
+
+    at: int  # the position that it expected
+    call: Call
+    values: list[int] = dataclasses.field(default_factory=list)
+    ended: bool = False  # its end was heard
+
+
+class RaceTest(FleetTest):
+    def setUp(self) -> None:
+        super().setUp()
+        self.replicas = self.fleet("--storage-lease-ms", str(LEASE_MS), proxied=False, count=REPLICAS).replicas
+        self.changed = threading.Condition()
+        self.made: list[Made] = []
+        self.is_over = False
+        self.is_stopped = threading.Event()
+        with Client(self.replicas[0].grpc, timeout=PATIENCE) as client:
+            client.session("shared", keep=True)
+
+    def heard(self) -> int:
+        return sum(made.ended for made in self.made)
+
+    def race(self, number: int) -> None:
+        """Makes one call after the other, each from where the session is."""
+        draw = random.Random(f"{ARGS.seed} {number}")
+        replica = self.replicas[number]
+        with Client(replica.grpc, retry=Retry(attempts=1), timeout=PATIENCE) as client:
+            session = client.open_session("shared")
+            while not self.is_over:
+                try:
+                    if number == STOPPED and not self.is_stopped.is_set():
+                        self.stop_in_a_call(session)
+                    at = session.info().position
+                    self.make(session, Made(at, Call(f"{number}: ", draw.randint(1, 20), draw.getrandbits(30))))
+                except errors.Aborted:
+                    continue  # another call runs, or was faster
+                except errors.CallError as error:
+                    if error.status not in UNANSWERED:
+                        raise
+                    if replica.has_ended():
+                        return
+
+    def stop_in_a_call(self, session: Session) -> None:
+        """Raises Aborted: the call is refused, or another replica continues the session while this one is stopped."""
+        at = session.info().position
+        stream = session.generate(
+            "stopped: ", max_values=ENDLESS, ignore_eos=True, values_per_message=1, expected_position=at
+        )
+        next(iter(stream))
+        self.replicas[STOPPED].signal(signal.SIGSTOP)
+        self.is_stopped.set()
+        for _ in stream:
+            pass
+
+    def make(self, session: Session, made: Made) -> None:
+        """Makes a call. It counts unless it was refused: if its end is not heard it may have been saved."""
+        try:
+            stream = session.generate(
+                made.call.prompt,
+                max_values=made.call.count,
+                seed=made.call.seed,
+                ignore_eos=True,
+                expected_position=made.at,
+            )
+            for run in stream:
+                made.values += run.values
+            made.ended = True
+        except errors.CallError as error:
+            if error.status not in UNANSWERED:
+                raise
+            self.note(made)
+            raise
+        self.note(made)
+
+    def note(self, made: Made) -> None:
+        with self.changed:
+            self.made.append(made)
+            self.changed.notify_all()
+
+    def wait_for(self, calls: int) -> None:
+        """Waits until this many more calls have been heard."""
+        with self.changed:
+            wanted = self.heard() + calls
+            came = self.changed.wait_for(lambda: self.heard() >= wanted, PATIENCE * max(1, calls // 50))
+        self.assertTrue(came, f"{self.heard()} calls heard in place of {wanted}")
+
+    def test_each_position_is_given_once(self) -> None:
+        with concurrent.futures.ThreadPoolExecutor(REPLICAS) as pool:
+            racing = [pool.submit(self.race, number) for number in range(REPLICAS)]
+            try:
+                self.disturb()
+            finally:
+                self.is_over = True
+                self.replicas[STOPPED].signal(signal.SIGCONT)
+            for one in racing:
+                one.result()
+        self.check()
+
+    def disturb(self) -> None:
+        third = ARGS.calls // 3
+        self.wait_for(third)
+        self.assertTrue(self.is_stopped.wait(PATIENCE), "a replica that is stopped in a call")
+        self.wait_for(third)  # once its lease is over
+        self.replicas[STOPPED].signal(signal.SIGCONT)
+        self.replicas[KILLED].kill()
+        self.wait_for(third)
+
+    def check(self) -> None:
+        """Makes the calls again on the undisturbed server, from one position to the next."""
+        heard: dict[int, Made] = {}
+        for made in self.made:
+            if made.ended:
+                self.assertNotIn(made.at, heard, "two calls from one position were heard")
+                heard[made.at] = made
+        # Saved by a replica that was killed before its client heard so.
+        unheard = {made.at: made for made in self.made if not made.ended}
+        position, count = 0, 0
+        with Client(self.untouched.grpc, timeout=PATIENCE) as client, client.session("shared") as reference:
+            while position in heard or (count < len(heard) and position in unheard):
+                made = heard.get(position) or unheard[position]
+                stream = reference.generate(
+                    made.call.prompt, max_values=made.call.count, seed=made.call.seed, ignore_eos=True
+                )
+                [sample] = stream.samples()
+                expected = sample.values if made.ended else sample.values[: len(made.values)]
+                self.assertEqual(made.values, expected, f"position {position}")
+                count += made.ended
+                position = stream.finished[0].position
+        self.assertEqual(count, len(heard), "a call that was heard is not in the session")
+        print(f"{count} calls heard of {len(self.made)}, up to position {position}")
+
+
+if __name__ == "__main__":
+    unittest.main()
