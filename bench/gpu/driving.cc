@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kUsage =
     "expected BUNDLE [--kernels own|cublas] [--gpu-state plain|replay] [--prompts steps|chunks] "
     "[--precision fp32|bf16] [--whole on|off] [--cluster 1|2|4|8|16] [--together 1|2|4|8|16] "
-    "[--batches N,N,...] [--seconds S] [--sweep off|on]";
+    "[--batches N,N,...] [--seconds S] [--sweep off|on] [--top-k K] [--top-p P]";
 
 // One of two words; true: the second.
 bool second_of(const std::string& flag, const std::string& word, const char* first,
@@ -106,6 +106,10 @@ Settings settings_of(int argc, char** argv) {
       settings.batches = numbers_of(flag, word);
     } else if (flag == "--seconds") {
       settings.seconds = std::atof(word.c_str());
+    } else if (flag == "--top-k") {
+      settings.sampling.top_k = numbers_of(flag, word)[0];
+    } else if (flag == "--top-p") {
+      settings.sampling.top_p = static_cast<float>(std::atof(word.c_str()));
     } else {
       give_up("unknown flag " + flag + "; " + kUsage);
     }
@@ -153,8 +157,9 @@ void finish(Model& model, Ticket ticket, std::vector<Emitted>& emitted) {
   }
 }
 
-void begin(Model& model, SlotId slot, uint64_t seed, int64_t count) {
+void begin(Model& model, SlotId slot, uint64_t seed, int64_t count, const Sampling& sampling) {
   Control control;
+  control.sampling = sampling;
   control.seed = seed;
   control.pending = model.spec().begin ? model.spec().begin->value : 0;
   control.remaining = count;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/control.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "models/bundle/bundle.h"
 #include "models/make_model.h"
@@ -16,8 +17,9 @@ namespace runnel {
 
 // What a program was told: "NAME BUNDLE [FLAG VALUE]...". The flags of `runnel serve` for a GPU
 // (--kernels, --gpu-state, --prompts), --precision, --batches 1,64 and --seconds of measuring;
-// --whole off, --cluster and --together as CudaOptions has them. Of gpu_steps alone: --sweep on
-// measures every number of blocks and tiles of a cluster.
+// --whole off, --cluster and --together as CudaOptions has them; --top-k and --top-p, which filter
+// sampled values. Of gpu_steps alone: --sweep on measures every number of blocks and tiles of a
+// cluster.
 struct Settings {
   std::string bundle;  // a directory, or "lm" for a language model with random weights
   CudaOptions options;
@@ -25,6 +27,7 @@ struct Settings {
   std::vector<int> batches = {1, 64, 1024, 2048};
   double seconds = 1;
   bool sweep = false;
+  Sampling sampling = {};
 };
 Settings settings_of(int argc, char** argv);
 
@@ -40,7 +43,7 @@ std::unique_ptr<Model> model_of(const Bundle& bundle, Backend& backend, const Mo
 void finish(Model& model, Ticket ticket, std::vector<Emitted>& emitted);
 
 // Starts a fresh sequence, with its first value, that will draw `count` more.
-void begin(Model& model, SlotId slot, uint64_t seed, int64_t count);
+void begin(Model& model, SlotId slot, uint64_t seed, int64_t count, const Sampling& sampling = {});
 
 // Log-probabilities of values[1], values[2], ... each given those before it.
 std::vector<float> score(Model& model, const std::vector<int32_t>& values);

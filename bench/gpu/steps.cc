@@ -67,13 +67,13 @@ std::vector<Row> sampling_rows(int rows) {
   return batch;
 }
 
-void begin_all(Model& model, int rows, int64_t count) {
-  for (SlotId slot = 0; slot < rows; ++slot) begin(model, slot, slot, count);
+void begin_all(Model& model, int rows, int64_t count, const Sampling& sampling) {
+  for (SlotId slot = 0; slot < rows; ++slot) begin(model, slot, slot, count, sampling);
 }
 
 // What fresh sequences draw in one launch.
-std::vector<Emitted> drawn(Model& model, int rows) {
-  begin_all(model, rows, kSteps);
+std::vector<Emitted> drawn(Model& model, int rows, const Sampling& sampling) {
+  begin_all(model, rows, kSteps, sampling);
   std::vector<Emitted> emitted;
   finish(model, model.submit(sampling_rows(rows), kSteps), emitted);
   return emitted;
@@ -100,17 +100,20 @@ std::vector<std::vector<Emitted>> drawn_by_operations(const Settings& settings,
   const auto gpu = gpu_of(by_operations);
   const auto model = model_of(bundle, *gpu, limits, settings.precision);
   std::vector<std::vector<Emitted>> each;
-  for (const int rows : settings.batches) each.push_back(drawn(*model, rows));
+  for (const int rows : settings.batches) {
+    each.push_back(drawn(*model, rows, settings.sampling));
+  }
   return each;
 }
 
 // Whether every batch draws what is expected, to the bit; says so.
-bool same_bits(const std::vector<int>& batches, const std::vector<std::vector<Emitted>>& expected,
+bool same_bits(const Settings& settings, const std::vector<std::vector<Emitted>>& expected,
                Model& model) {
   bool all_equal = true;
   for (size_t i = 0; i < expected.size(); ++i) {
-    const bool equal = are_same(drawn(model, batches[i]), expected[i]);
-    std::printf("{\"rows\": %d, \"bits_equal_operations\": %s}\n", batches[i],
+    const int rows = settings.batches[i];
+    const bool equal = are_same(drawn(model, rows, settings.sampling), expected[i]);
+    std::printf("{\"rows\": %d, \"bits_equal_operations\": %s}\n", rows,
                 equal ? "true" : "false");
     std::fflush(stdout);
     all_equal = all_equal && equal;
@@ -118,8 +121,8 @@ bool same_bits(const std::vector<int>& batches, const std::vector<std::vector<Em
   return all_equal;
 }
 
-// Seconds of each step of `rows` sequences, for about `seconds`; the first tenth warms up.
-std::vector<double> steps_of(Model& model, int rows, double seconds) {
+// Seconds of each step of `rows` sequences; the first tenth warms up.
+std::vector<double> steps_of(Model& model, const Settings& settings, int rows) {
   const std::vector<Row> batch = sampling_rows(rows);
   std::vector<Emitted> emitted;
   emitted.reserve(static_cast<size_t>(rows) * kSteps);
@@ -127,9 +130,9 @@ std::vector<double> steps_of(Model& model, int rows, double seconds) {
   const int64_t launches = (length - 1) / kSteps;
   std::vector<double> each;
   const Clock::time_point started = Clock::now();
-  for (int64_t i = launches; seconds_since(started) < seconds || each.size() < 4; ++i) {
+  for (int64_t i = launches; seconds_since(started) < settings.seconds || each.size() < 4; ++i) {
     if (i == launches) {
-      begin_all(model, rows, length);
+      begin_all(model, rows, length, settings.sampling);
       i = 0;
     }
     const Clock::time_point start = Clock::now();
@@ -148,8 +151,8 @@ std::string way_of(const CudaOptions& options) {
   return "clusters of " + which(options.cluster) + " times " + which(options.together);
 }
 
-void time_batch(Model& model, const std::string& way, int rows, double seconds) {
-  std::vector<double> each = steps_of(model, rows, seconds);
+void time_batch(Model& model, const Settings& settings, int rows) {
+  std::vector<double> each = steps_of(model, settings, rows);
   double sum = 0;
   for (const double at : each) sum += at;
   std::sort(each.begin(), each.end());
@@ -161,7 +164,7 @@ void time_batch(Model& model, const std::string& way, int rows, double seconds) 
       "\"step_us\": %.2f, \"p50_us\": %.2f, \"p99_us\": %.2f, \"state_gb_s\": %.1f, "
       "\"state_bytes\": %lld, \"slot_bytes\": %lld, \"parameters\": %lld, \"image_values\": "
       "%lld}\n",
-      way.c_str(), spec.name.c_str(), model.layout().numerics.c_str(), rows, rows / mean,
+      way_of(settings.options).c_str(), spec.name.c_str(), model.layout().numerics.c_str(), rows, rows / mean,
       mean * 1e6, each[each.size() / 2] * 1e6, each[each.size() * 99 / 100] * 1e6,
       2.0 * static_cast<double>(spec.state_bytes()) * rows / mean / 1e9,
       static_cast<long long>(spec.state_bytes()),
@@ -184,10 +187,8 @@ bool sweep(const Settings& settings, const Bundle& bundle, const ModelLimits& li
       one.options.together = together;
       const auto gpu = gpu_of(one);
       const auto model = model_of(bundle, *gpu, limits, one.precision);
-      all_equal = same_bits(one.batches, expected, *model) && all_equal;
-      for (const int rows : one.batches) {
-        time_batch(*model, way_of(one.options), rows, one.seconds);
-      }
+      all_equal = same_bits(one, expected, *model) && all_equal;
+      for (const int rows : one.batches) time_batch(*model, one, rows);
     }
   }
   return all_equal;
@@ -219,10 +220,8 @@ int run(const Settings& settings) {
   const auto expected = drawn_by_operations(settings, bundle, limits);
   if (settings.sweep) return sweep(settings, bundle, limits, expected) && equal ? 0 : 1;
   const auto model = model_of(bundle, *gpu, limits, settings.precision);
-  equal = same_bits(settings.batches, expected, *model) && equal;
-  for (const int rows : settings.batches) {
-    time_batch(*model, way_of(settings.options), rows, settings.seconds);
-  }
+  equal = same_bits(settings, expected, *model) && equal;
+  for (const int rows : settings.batches) time_batch(*model, settings, rows);
   time_prompt(*model, settings.seconds);
   return equal ? 0 : 1;
 }

@@ -79,6 +79,17 @@ class CudaBlock {
 #endif
   }
 
+  __host__ __device__ void prefetch([[maybe_unused]] const void* from,
+                                    [[maybe_unused]] uint32_t bytes) {
+#ifdef RUNNEL_HAS_CLUSTERS
+    if (thread() != 0) return;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
+                     __cvta_generic_to_global(from)),
+                 "r"(bytes)
+                 : "memory");
+#endif
+  }
+
   template <typename T>
   __host__ __device__ T sum([[maybe_unused]] Each<T>& of) {
 #ifdef __CUDA_ARCH__
@@ -105,7 +116,17 @@ class CudaBlock {
 
   __host__ __device__ void add([[maybe_unused]] uint64_t* at, [[maybe_unused]] uint64_t more) {
 #ifdef __CUDA_ARCH__
-    atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(more));
+    // There is no instruction for 64 bits, only a loop that serves the threads of a warp one by one.
+    // So threads that add to the same place do it together.
+    constexpr int kHalf = 27;  // bits: 32 of such numbers add up to 32 bits
+    const unsigned together =
+        __match_any_sync(__activemask(), static_cast<unsigned>(__cvta_generic_to_shared(at)));
+    const uint64_t low =
+        __reduce_add_sync(together, static_cast<unsigned>(more) & ((1U << kHalf) - 1));
+    const uint64_t high = __reduce_add_sync(together, static_cast<unsigned>(more >> kHalf));
+    if (thread() % kWarp != __ffs(static_cast<int>(together)) - 1) return;
+    atomicAdd(reinterpret_cast<unsigned long long*>(at),
+              static_cast<unsigned long long>(low + (high << kHalf)));
 #endif
   }
 
@@ -413,11 +434,28 @@ RUNNEL_DEVICE constexpr bool needs_clusters() {
   return false;
 }
 
+// A kernel without clusters may start before the kernel before it has ended (see
+// CudaDevice::config_of): it does what needs no results, and then waits until that kernel has ended
+// and its results can be read. Every kernel waits, so by then all earlier kernels have ended, too.
+// Only a small kernel lets the next one start early. Otherwise the blocks of the next one would
+// crowd together where the first multiprocessors become free.
+template <typename Kernel, typename Block>
+__device__ void wait_for_inputs([[maybe_unused]] Block& block,
+                                [[maybe_unused]] const typename Kernel::Args& args) {
+#ifdef RUNNEL_HAS_CLUSTERS
+  constexpr unsigned kSmall = 132;  // blocks: about as many as there are multiprocessors
+  if (gridDim.x <= kSmall) cudaTriggerProgrammaticLaunchCompletion();
+  if constexpr (requires { Kernel::ahead(block, args); }) Kernel::ahead(block, args);
+  cudaGridDependencySynchronize();
+#endif
+}
+
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kResident)
     entry(const __grid_constant__ typename Kernel::Args args) {
   if constexpr (kHasClusters || !needs_clusters<Kernel>()) {
     CudaBlock<Kernel::kThreads> block;
+    if constexpr (!needs_clusters<Kernel>()) wait_for_inputs<Kernel>(block, args);
     Kernel::run(block, args);
   }
 }
@@ -505,8 +543,8 @@ class CudaDevice {
     int clusters = 0;
     cudaError_t error = allow<Kernel>(launch);
     if (error == cudaSuccess) {
-      cudaLaunchAttribute cluster;
-      const cudaLaunchConfig_t config = config_of<Kernel>(launch, &cluster);
+      cudaLaunchAttribute attribute;
+      const cudaLaunchConfig_t config = config_of<Kernel>(launch, &attribute);
       error = cudaOccupancyMaxActiveClusters(&clusters, entry<Kernel>, &config);
     }
     if (error == cudaSuccess) return clusters;
@@ -532,8 +570,8 @@ class CudaDevice {
   void launch_kernel(const Launch& launch, const typename Kernel::Args& args) {
     check(launch.blocks <= INT32_MAX, "a launch has fewer than 2^31 blocks");
     note(allow<Kernel>(launch), "asking for shared memory");
-    cudaLaunchAttribute cluster;
-    const cudaLaunchConfig_t config = config_of<Kernel>(launch, &cluster);
+    cudaLaunchAttribute attribute;
+    const cudaLaunchConfig_t config = config_of<Kernel>(launch, &attribute);
     note(cudaLaunchKernelEx(&config, entry<Kernel>, args), "launching a kernel");
   }
 
@@ -562,20 +600,26 @@ class CudaDevice {
     }
     return error;
   }
-  // `cluster` holds a part of what it gives.
+  // The result refers to `attribute`. From compute capability 9.0 on, a kernel without clusters
+  // overlaps with the kernel in front of it (programmatic dependent launch).
   template <typename Kernel>
-  cudaLaunchConfig_t config_of(const Launch& launch, cudaLaunchAttribute* cluster) const {
+  cudaLaunchConfig_t config_of(const Launch& launch, cudaLaunchAttribute* attribute) const {
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(launch.blocks));
     config.blockDim = dim3(Kernel::kThreads);
     config.dynamicSmemBytes = static_cast<size_t>(launch.shared_bytes);
     config.stream = stream_;
     if (launch.cluster > 1) {
-      cluster->id = cudaLaunchAttributeClusterDimension;
-      cluster->val.clusterDim = {static_cast<unsigned>(launch.cluster), 1, 1};
-      config.attrs = cluster;
-      config.numAttrs = 1;
+      attribute->id = cudaLaunchAttributeClusterDimension;
+      attribute->val.clusterDim = {static_cast<unsigned>(launch.cluster), 1, 1};
+    } else if (has_clusters_ && !needs_clusters<Kernel>()) {
+      attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute->val.programmaticStreamSerializationAllowed = 1;
+    } else {
+      return config;
     }
+    config.attrs = attribute;
+    config.numAttrs = 1;
     return config;
   }
 

@@ -275,14 +275,17 @@ void DeviceBackend<Device>::matmul(View x, const Weight& weight, End end, View o
                            .y = out.f32(),
                            .y_stride = out.stride};
   const auto as = [&]<typename Kernel>(Kernel) { launch<Kernel>(Kernel::launch(args), args); };
-  // Tiles as large as still leave every multiprocessor one. All of them sum in the same order.
   if (weight.precision == Precision::kBf16) {
-    if (x.rows <= 16) {
-      as(MatmulBf16<1, 1>());
-    } else if (x.rows <= 256) {
+    // Large tiles read less, small ones keep more multiprocessors busy. All sum in the same order.
+    const auto is_enough = [&]<typename Kernel>(Kernel) {
+      return Kernel::launch(args).blocks >= kEnoughBlocks;
+    };
+    if (x.rows > kTileM && is_enough(MatmulBf16<2, 8>())) {
+      as(MatmulBf16<2, 8>());
+    } else if (x.rows > kTileM || (x.rows > kFewRows && is_enough(MatmulBf16<1, 4>()))) {
       as(MatmulBf16<1, 4>());
     } else {
-      as(MatmulBf16<2, 8>());
+      as(MatmulBf16<1, 1>());
     }
   } else if (weight.precision == Precision::kSplit) {
     if (x.rows <= 256) {

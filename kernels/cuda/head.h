@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/running_sums.h"
 #include "kernels/cuda/stage.h"
 #include "kernels/device.h"
 #include "kernels/mixture.h"
@@ -24,39 +25,6 @@ RUNNEL_DEVICE constexpr uint64_t rank_key(float likelihood, int32_t value) {
 }
 RUNNEL_DEVICE constexpr int32_t ranked_value(uint64_t key) {
   return static_cast<int32_t>(~static_cast<uint32_t>(key));
-}
-
-// The largest rank_key(likelihood(value), value) of all values that is below `limit`.
-template <typename Block, typename Likelihood>
-RUNNEL_DEVICE uint64_t next_rank(Block& block, int values, uint64_t limit,
-                                 const Likelihood& likelihood) {
-  typename Block::template Each<uint64_t> best;
-  block.each([&](int t) {
-    uint64_t largest = 0;
-    for (int32_t value = t; value < values; value += Block::kThreads) {
-      const uint64_t key = rank_key(likelihood(value), value);
-      if (key < limit && key > largest) largest = key;
-    }
-    best[t] = largest;
-  });
-  return block.largest(best);
-}
-
-// Writes the `count` most likely values to `top`, the most likely first. Returns how many there
-// are.
-template <typename Block, typename Likelihood, typename LogProb>
-RUNNEL_DEVICE int top_values(Block& block, int values, int count, const Likelihood& likelihood,
-                             const LogProb& log_prob, TopLogProb* top) {
-  uint64_t key = UINT64_MAX;
-  const int found = count < values ? count : values;
-  for (int i = 0; i < found; ++i) {
-    key = next_rank(block, values, key, likelihood);
-    const int32_t value = ranked_value(key);
-    block.each([&](int t) {
-      if (t == 0) top[i] = {value, log_prob(value)};
-    });
-  }
-  return found;
 }
 
 // ---- rows ---------------------------------------------------------------------------------------
@@ -280,7 +248,7 @@ class MixtureRows {
 // ---- categorical --------------------------------------------------------------------------------
 
 inline constexpr int kDigits = 256;
-inline constexpr int64_t kCategoricalSharedBytes = (kDigits + 2) * 8;
+inline constexpr int64_t kCategoricalSharedBytes = running_sum_words(kDigits) * 8;
 
 // The weight of a value is exp((logit - largest logit) / temperature), rounded to an integer in
 // units of 2^-40. Sums over up to 2^20 values fit in 64 bits, so they are exact in any order.
@@ -288,7 +256,10 @@ template <typename Block>
 class CategoricalRow {
  public:
   RUNNEL_DEVICE CategoricalRow(Block& block, const float* logits, int values)
-      : block_(block), logits_(logits), values_(values), table_(block.template shared<uint64_t>()) {
+      : block_(block),
+        logits_(logits),
+        values_(values),
+        table_(block, block.template shared<uint64_t>()) {
     look();
   }
 
@@ -300,7 +271,8 @@ class CategoricalRow {
     typename Block::template Each<double> part;
     block_.each([&](int t) {
       double sum = 0.0;
-      for (int i = t; i < values_; i += Block::kThreads) sum += exp_nonpositive(logit(i) - most_);
+      for_each({t, values_}, Block::kThreads,
+               [&](int32_t, float logit) { sum += exp_nonpositive(logit - most_); });
       part[t] = sum;
     });
     log_sum_ = log_of(block_.sum(part));
@@ -310,14 +282,21 @@ class CategoricalRow {
     return static_cast<float>(static_cast<double>(logit(value)) - most_ - log_sum_);
   }
 
-  RUNNEL_DEVICE int32_t mode() {
-    return ranked_value(next_rank(block_, values_, UINT64_MAX, likelihoods()));
-  }
+  RUNNEL_DEVICE int32_t mode() { return ranked_value(next_rank(UINT64_MAX)); }
 
+  // Writes the `count` most likely values to `top`, the most likely first. Returns how many there
+  // are.
   RUNNEL_DEVICE int top(int count, TopLogProb* top) {
-    return top_values(
-        block_, values_, count, likelihoods(), [this](int32_t value) { return log_prob(value); },
-        top);
+    uint64_t key = UINT64_MAX;
+    const int found = count < values_ ? count : values_;
+    for (int i = 0; i < found; ++i) {
+      key = next_rank(key);
+      const int32_t value = ranked_value(key);
+      block_.each([&](int t) {
+        if (t == 0) top[i] = {value, log_prob(value)};
+      });
+    }
+    return found;
   }
 
   // The first value whose cumulative share, in the order of values, exceeds u.
@@ -326,20 +305,31 @@ class CategoricalRow {
     const float inverse = 1.0F / sampling.temperature;
     scale_ = inverse < 1e30F ? inverse : 1e30F;
     const Kept kept = filter(sampling);
-    const int64_t share = (values_ + Block::kThreads - 1) / Block::kThreads;
-    typename Block::template Each<uint64_t> sums;
-    block_.each([&](int t) { table_[t] = sums[t] = sum_of_share(kept, t, share); });
-    const double target = uniforms.choice * static_cast<double>(block_.sum(sums));
-    block_.phase([&](int t) {
-      if (t == 0) table_[kDigits] = locate(kept, share, target);
-    });
-    const int32_t chosen = static_cast<int32_t>(table_[kDigits]);
-    block_.phase([](int) {});
-    return chosen;
+    const auto amount = [&](int32_t value, float logit) {
+      return keeps(kept, value, logit) ? mass(logit) : 0;
+    };
+    // The total is not 0: the most likely value is always kept, and its weight is 1.
+    const double target = uniforms.choice * static_cast<double>(add_up({0, values_}, amount));
+    return first_enough(0, amount,
+                        [&](uint64_t sum) { return static_cast<double>(sum) > target; });
   }
 
  private:
   static_assert(Block::kThreads == kDigits, "a thread to a digit, and to a share of the values");
+  static constexpr int kAtOnce = 4;  // logits that a thread loads at once
+
+  // The values from `first` up to, but not including, `last`.
+  struct Range {
+    int32_t first, last;
+
+    RUNNEL_DEVICE int32_t size() const { return last - first; }
+    // One of kDigits parts, all but the last ones of the same size.
+    RUNNEL_DEVICE Range part(int index) const {
+      const int32_t each = (size() + kDigits - 1) / kDigits;
+      const int32_t from = first + index * each;
+      return {from < last ? from : last, from + each < last ? from + each : last};
+    }
+  };
 
   // The values that the filters have kept. A value is kept if its weight is at least `least`, and
   // its logit is above the logit of `key`, or is that logit and the value is at most `last_tie`.
@@ -349,58 +339,79 @@ class CategoricalRow {
     float least = 0.0F;
   };
 
-  RUNNEL_DEVICE auto likelihoods() const {
-    return [this](int32_t value) { return logit(value); };
-  }
   RUNNEL_DEVICE float logit(int32_t value) const { return finite(logits_[value]); }
-  RUNNEL_DEVICE float weight(int32_t value) const {
-    return exp_nonpositive((logit(value) - most_) * scale_);
+  RUNNEL_DEVICE float weight(float logit) const {
+    return exp_nonpositive((logit - most_) * scale_);
   }
-  RUNNEL_DEVICE static uint64_t mass(float weight) {
-    return static_cast<uint64_t>(static_cast<double>(weight) * 0x1p40 + 0.5);
+  RUNNEL_DEVICE uint64_t mass(float logit) const {
+    return static_cast<uint64_t>(static_cast<double>(weight(logit)) * 0x1p40 + 0.5);
   }
-  RUNNEL_DEVICE bool keeps(Kept kept, int32_t value) const {
-    const uint32_t key = order_key(logit(value));
+  RUNNEL_DEVICE bool keeps(Kept kept, int32_t value, float logit) const {
+    const uint32_t key = order_key(logit);
     if (key < kept.key || (key == kept.key && value > kept.last_tie)) return false;
-    return weight(value) >= kept.least;
-  }
-  RUNNEL_DEVICE uint64_t mass_of(Kept kept, int32_t value) const {
-    return keeps(kept, value) ? mass(weight(value)) : 0;
+    return kept.least <= 0.0F || weight(logit) >= kept.least;
   }
 
-  RUNNEL_DEVICE uint64_t sum_of_share(Kept kept, int64_t index, int64_t share) const {
-    uint64_t sum = 0;
-    for (int64_t i = index * share; i < (index + 1) * share && i < values_; ++i) {
-      sum += mass_of(kept, static_cast<int32_t>(i));
+  // Calls use(value, logit) for the values of a range that are `step` apart. Several logits are
+  // loaded before the first one is used, so that a thread waits for them once.
+  template <typename Use>
+  RUNNEL_DEVICE void for_each(Range range, int step, const Use& use) const {
+    for (int32_t first = range.first; first < range.last; first += kAtOnce * step) {
+      float logits[kAtOnce];
+      RUNNEL_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int32_t value = first + i * step;
+        logits[i] = value < range.last ? logits_[value] : 0.0F;
+      }
+      RUNNEL_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int32_t value = first + i * step;
+        if (value < range.last) use(value, finite(logits[i]));
+      }
     }
-    return sum;
   }
 
-  // Finds the value at which the cumulative sum exceeds the target. It first finds the share of the
-  // values from the sums in the table, then the value in that share. The total is not zero, because
-  // the most likely value is always kept and its weight is 1.
-  RUNNEL_DEVICE uint64_t locate(Kept kept, int64_t share, double target) const {
-    const uint64_t* sums = table_;
-    uint64_t before = 0;
-    int at = 0;
-    int last = 0;  // the last share with a sum above 0
-    for (; at < kDigits; ++at) {
-      if (sums[at] > 0) last = at;
-      if (static_cast<double>(before + sums[at]) > target) break;
-      before += sums[at];
+  // The largest rank_key() of all values that is below `limit`.
+  RUNNEL_DEVICE uint64_t next_rank(uint64_t limit) {
+    typename Block::template Each<uint64_t> best;
+    block_.each([&](int t) {
+      uint64_t largest = 0;
+      for_each({t, values_}, Block::kThreads, [&](int32_t value, float logit) {
+        const uint64_t key = rank_key(logit, value);
+        if (key < limit && key > largest) largest = key;
+      });
+      best[t] = largest;
+    });
+    return block_.largest(best);
+  }
+
+  // Fills the table with the sums of amount(value, logit) over the parts of a range. Returns their
+  // total.
+  template <typename Amount>
+  RUNNEL_DEVICE uint64_t add_up(Range range, const Amount& amount) {
+    typename Block::template Each<uint64_t> sums;
+    block_.each([&](int t) {
+      uint64_t sum = 0;
+      for_each(range.part(t), 1,
+               [&](int32_t value, float logit) { sum += amount(value, logit); });
+      *table_.at(t) = sums[t] = sum;
+    });
+    return block_.sum(sums);
+  }
+
+  // The first value, in the order of values, at which the sum of `before` and of all amounts up to
+  // its own is enough. If it never is, the last value with an amount above 0. add_up() of all
+  // values must have filled the table.
+  template <typename Amount, typename Enough>
+  RUNNEL_DEVICE int32_t first_enough(uint64_t before, const Amount& amount, const Enough& enough) {
+    Range range = {0, values_};
+    while (true) {
+      const auto place = table_.find(before, enough);
+      range = range.part(place.index);
+      before = place.before;
+      if (range.size() <= 1) return range.first;
+      add_up(range, amount);
     }
-    if (at == kDigits) {  // rounding made the target as large as the total
-      at = last;
-      before -= sums[last];
-    }
-    int64_t chosen = at * share;
-    for (int64_t i = at * share; i < (at + 1) * share && i < values_; ++i) {
-      const uint64_t more = mass_of(kept, static_cast<int32_t>(i));
-      if (more > 0) chosen = i;
-      before += more;
-      if (static_cast<double>(before) > target) break;
-    }
-    return static_cast<uint64_t>(chosen);
   }
 
   // Keeps only the most likely values, as few as have amounts that add up to the target. It is a
@@ -409,81 +420,45 @@ class CategoricalRow {
   // The next pass looks only at keys with this digit.
   template <typename Amount>
   RUNNEL_DEVICE Kept narrow(Kept kept, double target, const Amount& amount) {
+    const auto enough = [&](uint64_t sum) { return static_cast<double>(sum) >= target; };
     uint32_t prefix = 0;
     uint64_t above = 0;  // the amounts of all values whose keys are above the prefix
     for (int shift = 24; shift >= 0; shift -= 8) {
-      block_.phase([&](int t) { table_[t] = 0; });
+      block_.phase([&](int t) { *table_.at(t) = 0; });
       block_.phase([&](int t) {
-        for (int32_t value = t; value < values_; value += Block::kThreads) {
-          const uint32_t key = order_key(logit(value));
-          if (((uint64_t{key} ^ prefix) >> (shift + 8)) != 0 || !keeps(kept, value)) continue;
-          block_.add(&table_[(key >> shift) & 255], amount(value));
-        }
+        for_each({t, values_}, Block::kThreads, [&](int32_t value, float logit) {
+          const uint32_t key = order_key(logit);
+          if (((uint64_t{key} ^ prefix) >> (shift + 8)) != 0) return;
+          if (!keeps(kept, value, logit)) return;
+          const int digit = static_cast<int>(key >> shift) & (kDigits - 1);
+          block_.add(table_.at(kDigits - 1 - digit), amount(logit));  // the highest one first
+        });
       });
-      block_.phase([&](int t) {
-        if (t == 0) descend(target, above);
-      });
-      prefix |= static_cast<uint32_t>(table_[kDigits]) << shift;
-      above = table_[kDigits + 1];
-      block_.phase([](int) {});
+      const auto place = table_.find(above, enough);
+      prefix |= static_cast<uint32_t>(kDigits - 1 - place.index) << shift;
+      above = place.before;
     }
-    return cut_ties(kept, prefix, target, above, amount);
-  }
-
-  // Adds the sums of the digits to `above`, from the highest digit down, until the total reaches
-  // the target. Writes this digit to the table, and the total before it. If the total does not
-  // reach the target, the digit is the lowest one whose sum is not 0.
-  RUNNEL_DEVICE void descend(double target, uint64_t above) {
-    int found = 0;
-    uint64_t before = above;
-    uint64_t sum = above;
-    for (int digit = kDigits - 1; digit >= 0; --digit) {
-      if (table_[digit] == 0) continue;
-      found = digit;
-      before = sum;
-      sum += table_[digit];
-      if (static_cast<double>(sum) >= target) break;
-    }
-    table_[kDigits] = static_cast<uint64_t>(found);
-    table_[kDigits + 1] = before;
-  }
-
-  // Several values may have the key at which the target is reached. Keeps the lowest of them, until
-  // the total reaches the target.
-  template <typename Amount>
-  RUNNEL_DEVICE Kept cut_ties(Kept kept, uint32_t key, double target, uint64_t above,
-                              const Amount& amount) {
-    block_.phase([&](int t) {
-      if (t != 0) return;
-      int32_t last = kept.last_tie;
-      uint64_t sum = above;
-      for (int32_t value = 0; value < values_; ++value) {
-        if (order_key(logit(value)) != key || !keeps(kept, value)) continue;
-        last = value;
-        sum += amount(value);
-        if (static_cast<double>(sum) >= target) break;
-      }
-      table_[kDigits] = static_cast<uint64_t>(last);
-    });
-    const int32_t last = static_cast<int32_t>(table_[kDigits]);
-    block_.phase([](int) {});
-    return {.key = key, .last_tie = last, .least = kept.least};
+    // Several values may have this key. Keeps the lowest of them, until the total reaches the
+    // target.
+    const auto of_ties = [&](int32_t value, float logit) {
+      return order_key(logit) == prefix && keeps(kept, value, logit) ? amount(logit) : 0;
+    };
+    add_up({0, values_}, of_ties);
+    const int32_t last = first_enough(above, of_ties, enough);
+    return {.key = prefix, .last_tie = last, .least = kept.least};
   }
 
   RUNNEL_DEVICE Kept filter(const Sampling& sampling) {
     Kept kept;
     if (sampling.top_k > 0 && sampling.top_k < values_) {
-      kept = narrow(kept, sampling.top_k, [](int32_t) { return uint64_t{1}; });
+      kept = narrow(kept, sampling.top_k, [](float) { return uint64_t{1}; });
     }
     if (sampling.top_p < 1.0F) {
-      typename Block::template Each<uint64_t> part;
-      block_.each([&](int t) {
-        uint64_t sum = 0;
-        for (int32_t i = t; i < values_; i += Block::kThreads) sum += mass_of(kept, i);
-        part[t] = sum;
-      });
-      const double target = sampling.top_p * static_cast<double>(block_.sum(part));
-      kept = narrow(kept, target, [this](int32_t value) { return mass(weight(value)); });
+      const auto amount = [&](int32_t value, float logit) {
+        return keeps(kept, value, logit) ? mass(logit) : 0;
+      };
+      const double target = sampling.top_p * static_cast<double>(add_up({0, values_}, amount));
+      kept = narrow(kept, target, [this](float logit) { return mass(logit); });
     }
     // The most likely value weighs exactly 1, so it is always kept.
     kept.least = sampling.min_p < 1.0F ? sampling.min_p : 1.0F;
@@ -493,7 +468,7 @@ class CategoricalRow {
   Block& block_;
   const float* logits_;
   int values_;
-  uint64_t* table_;       // [kDigits] sums, and two results
+  RunningSums<Block> table_;
   float most_ = 0.0F;     // the largest logit
   float scale_ = 1.0F;    // 1 / temperature
   double log_sum_ = 0.0;  // log of the sum of exp(logit - most); sum_up() sets it

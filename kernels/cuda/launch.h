@@ -7,6 +7,8 @@
 //   kResident                 blocks that a multiprocessor must have registers for: the compiler's
 //                             budget, which it must keep to without spilling
 //   run(block, args)          what one block does, a template over the block
+//   ahead(block, args)        may be there: what a block does before it waits for the kernels in
+//                             front of it. It calls block.prefetch(), and reads and writes nothing
 //   kClusters                 there and true where it needs what is said of clusters below, which
 //                             a device has from compute capability 9.0 on
 // and `block` offers
@@ -18,11 +20,13 @@
 //   sum(Each<T>)              the sum over all threads, always as the same tree; given to all. Like
 //                             a phase it shows all threads what was written before
 //   largest(Each<uint64_t>)   likewise
-//   add(T* shared, T)         an atomic addition of integers, inside a phase
+//   add(uint64_t* shared, n)  an atomic addition of n < 2^54, inside a phase
 //   pack(low, high)           two floats as a pair of bf16, rounded to nearest even
 //   mma(c, a, b)              on every warp, c(t) += a(t) b(t) on tensor cores (fragments.h)
 //   mma<n>(c, a, b)           likewise c(t, i) += a(t, i) b(t, i), for i from 0 to n - 1
 //   fold(x, mask)             x(t) += x(t ^ mask) for every thread t; both are of one warp
+//   prefetch(from, bytes)     in ahead(): has memory that no kernel writes brought to the device's
+//                             cache, 16 bytes at a time
 //   require(holds, what)      stops everything loudly unless `holds`
 // Blocks may be launched as clusters of `Launch::cluster`, neighbours by index(), which run at the
 // same time and reach into each other's shared memory:
@@ -77,6 +81,13 @@
 #define RUNNEL_ROLL _Pragma("unroll 1")
 #else
 #define RUNNEL_ROLL
+#endif
+
+// Before a loop of which two turns are to become one.
+#ifdef __CUDA_ARCH__
+#define RUNNEL_UNROLL_PAIRS _Pragma("unroll 2")
+#else
+#define RUNNEL_UNROLL_PAIRS
 #endif
 
 namespace runnel::cuda {

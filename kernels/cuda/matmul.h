@@ -43,6 +43,13 @@ struct MatmulArgs {
 
 inline constexpr int kMatmulWarps = 4;
 
+// For the choice of tiles.
+inline constexpr int64_t kEnoughBlocks = 128;  // about as many as there are multiprocessors
+inline constexpr int kFewRows = 4;             // their inputs are few bytes beside the weights
+
+// Weights of more bytes are not prefetched: on an H100 that made products slower.
+inline constexpr int64_t kMostPrefetched = int64_t{6} << 20;
+
 // Joins the warps' sums of one output, `stride` apart.
 RUNNEL_DEVICE constexpr float join_warps(const float* sums, int stride) {
   return (sums[0] + sums[stride]) + (sums[2 * stride] + sums[3 * stride]);
@@ -102,6 +109,16 @@ struct MatmulFp32 {
     const int64_t panels = (args.out + kPanelCols - 1) / kPanelCols;
     return {.blocks = panels * ((args.rows + kRows - 1) / kRows),
             .shared_bytes = int64_t{kMatmulWarps} * kRows * kPanelCols * 4};
+  }
+
+  // The blocks of the first rows bring the weights of all.
+  template <typename Block>
+  RUNNEL_DEVICE static void ahead(Block& block, const Args& args) {
+    const int64_t panels = (args.out + kPanelCols - 1) / kPanelCols;
+    if (block.index() >= panels) return;
+    if (fp32_elements(args.in, args.out) * 4 > kMostPrefetched) return;
+    block.prefetch(static_cast<const float*>(args.panels) + block.index() * args.in * kPanelCols,
+                   static_cast<uint32_t>(args.in * kPanelCols * 4));
   }
 
   template <typename Block>
@@ -231,6 +248,19 @@ struct MatmulBf16 {
     const int64_t columns = (args.out + kCols - 1) / kCols;
     return {.blocks = columns * ((args.rows + kRows - 1) / kRows),
             .shared_bytes = int64_t{kMatmulWarps} * kRows * kCols * 4};
+  }
+
+  // The blocks of the first rows bring the weights of all.
+  template <typename Block>
+  RUNNEL_DEVICE static void ahead(Block& block, const Args& args) {
+    const int64_t tiles = (args.out + kTileN - 1) / kTileN;
+    const int64_t first = block.index() * kN;
+    if (first >= tiles) return;
+    const int words = tile_words((args.in + kChunkBf16 - 1) / kChunkBf16, kSplit);
+    if (tiles * words * 4 > kMostPrefetched) return;
+    const int64_t count = tiles - first < kN ? tiles - first : kN;
+    block.prefetch(static_cast<const uint32_t*>(args.panels) + first * words,
+                   static_cast<uint32_t>(count * words * 4));
   }
 
   template <typename Block>

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/fragments.h"
@@ -52,11 +53,18 @@ class TileProducts {
                                        Activation activation, const Out& out) {
     for (int first = 0; first < share.tiles; first += kTilesAtOnce) {
       const int left = share.tiles - first;
-      const Pass pass = {first, left < kTilesAtOnce ? left : kTilesAtOnce};
-      if (pass.tiles > kTilesShared) {
-        take(share, next, pass, inputs, activation, out);
+      // Counts that most shapes have are compiled in: no tile of theirs is asked whether it is
+      // there.
+      if (left >= kTilesAtOnce) {
+        take(share, next, FullPass<kTilesAtOnce>{first}, inputs, activation, out);
+      } else if (left == kTileWarps) {
+        take(share, next, FullPass<kTileWarps>{first}, inputs, activation, out);
+      } else if (left > kTilesShared) {
+        take(share, next, Pass{first, left}, inputs, activation, out);
+      } else if (left == kSharing) {
+        take_shared(share, next, FullPass<kSharing>{first}, inputs, activation, out);
       } else {
-        take_shared(share, next, pass, inputs, activation, out);
+        take_shared(share, next, Pass{first, left}, inputs, activation, out);
       }
     }
     weights_.turn_from(share);
@@ -68,6 +76,14 @@ class TileProducts {
     int first, tiles;
 
     // The position of its first tile's slot in a round of `rounds`.
+    RUNNEL_DEVICE int slot(int rounds, int round) const { return first * rounds + round * tiles; }
+  };
+  // One whose number of tiles is compiled in.
+  template <int kTiles>
+  struct FullPass {
+    int first;
+    static constexpr int tiles = kTiles;
+
     RUNNEL_DEVICE int slot(int rounds, int round) const { return first * rounds + round * tiles; }
   };
   // Four chunks of a product's inputs, and of a tile's weights.
@@ -88,18 +104,22 @@ class TileProducts {
     Two at[kTilesOfWarp];  // of the thread's columns
   };
   // The i-th tile of thread t's warp; negative: none.
-  RUNNEL_DEVICE static int tile_of_warp(const Pass& pass, int t, int i) {
+  template <typename AnyPass>
+  RUNNEL_DEVICE static int tile_of_warp(const AnyPass& pass, int t, int i) {
     const int at = t / kWarp + i * kTileWarps;
+    if constexpr (!std::is_same_v<AnyPass, Pass>)
+      return (i + 1) * kTileWarps <= pass.tiles ? at : -1;
     return at < pass.tiles ? at : -1;
   }
   // Whether the slots of a round may have been read by another warp the last time, in the same
   // product.
-  RUNNEL_DEVICE static bool changes_hands(const Pass& pass, int rounds, int round) {
+  template <typename AnyPass>
+  RUNNEL_DEVICE static bool changes_hands(const AnyPass& pass, int rounds, int round) {
     return pass.tiles % kTileWarps != 0 && pass.slot(rounds, round + 1) > kTileSlots;
   }
 
-  template <typename Now, typename Next, typename Out>
-  RUNNEL_DEVICE RUNNEL_INLINE void take(const Now& share, const Next& next, const Pass& pass,
+  template <typename Now, typename Next, typename AnyPass, typename Out>
+  RUNNEL_DEVICE RUNNEL_INLINE void take(const Now& share, const Next& next, const AnyPass& pass,
                                         const TileInputs& inputs, Activation activation,
                                         const Out& out) {
     typename Block::template Each<Sums> sums;
@@ -137,8 +157,8 @@ class TileProducts {
   }
 
   // Waits for the slots of a round.
-  template <typename Now>
-  RUNNEL_DEVICE RUNNEL_INLINE void await(const Pass& pass, int round) {
+  template <typename Now, typename AnyPass>
+  RUNNEL_DEVICE RUNNEL_INLINE void await(const AnyPass& pass, int round) {
     const int slot = pass.slot(Now::kRounds, round);
     block_.each([&](int t) {
       RUNNEL_UNROLL
@@ -148,8 +168,8 @@ class TileProducts {
       }
     });
   }
-  template <typename Now, typename EachBiases>
-  RUNNEL_DEVICE RUNNEL_INLINE void read_biases(const Pass& pass, EachBiases& biases) {
+  template <typename Now, typename AnyPass, typename EachBiases>
+  RUNNEL_DEVICE RUNNEL_INLINE void read_biases(const AnyPass& pass, EachBiases& biases) {
     const int slot = pass.slot(Now::kRounds, Now::kRounds - 1);
     block_.each([&](int t) {
       RUNNEL_UNROLL
@@ -162,8 +182,8 @@ class TileProducts {
 
   // The sums of the warp's tiles += a(t, i) b for the chunks of a round: each half of them, and
   // within it each of the inputs' kParts.
-  template <typename Now, int kParts, typename EachSums, typename InputsOf>
-  RUNNEL_DEVICE RUNNEL_INLINE void multiply(const Pass& pass, int round, EachSums& sums,
+  template <typename Now, int kParts, typename AnyPass, typename EachSums, typename InputsOf>
+  RUNNEL_DEVICE RUNNEL_INLINE void multiply(const AnyPass& pass, int round, EachSums& sums,
                                             const InputsOf& a) {
     const int slot = pass.slot(Now::kRounds, round);
     const int chunks = Now::chunks(round / Now::kParts);
@@ -186,18 +206,21 @@ class TileProducts {
     }
   }
 
-  template <typename Now, typename EachSums, typename EachBiases, typename Out>
-  RUNNEL_DEVICE RUNNEL_INLINE void finish(const Now& share, const Pass& pass, Activation activation,
-                                          EachSums& sums, EachBiases& biases, const Out& out) {
-    block_.each([&](int t) {
-      RUNNEL_UNROLL
-      for (int i = 0; i < kTilesOfWarp; ++i) {
-        const int tile = tile_of_warp(pass, t, i);
-        if (tile < 0) continue;
-        const FragmentC* part = sums[t].at[i];
-        give(share.begin + pass.first + tile, activation, biases[t].at[i], t, out,
-             [&](int p, int e) { return part[p].at[e]; });
-      }
+  template <typename Now, typename AnyPass, typename EachSums, typename EachBiases, typename Out>
+  RUNNEL_DEVICE RUNNEL_INLINE void finish(const Now& share, const AnyPass& pass,
+                                          Activation activation, EachSums& sums, EachBiases& biases,
+                                          const Out& out) {
+    for_activation(activation, [&](Activation known) {
+      block_.each([&](int t) {
+        RUNNEL_UNROLL
+        for (int i = 0; i < kTilesOfWarp; ++i) {
+          const int tile = tile_of_warp(pass, t, i);
+          if (tile < 0) continue;
+          const FragmentC* part = sums[t].at[i];
+          give(share.begin + pass.first + tile, known, biases[t].at[i], t, out,
+               [&](int p, int e) { return part[p].at[e]; });
+        }
+      });
     });
   }
 
@@ -215,19 +238,22 @@ class TileProducts {
   };
   RUNNEL_DEVICE static int sum_of(int t) { return t / kWarp % kMatmulWarps; }
   // The i-th tile of thread t's warp; negative: none.
-  RUNNEL_DEVICE static int shared_tile(const Pass& pass, int t, int i) {
+  template <typename AnyPass>
+  RUNNEL_DEVICE static int shared_tile(const AnyPass& pass, int t, int i) {
     const int at = t / kWarp / kMatmulWarps + i * kSharing;
+    if constexpr (!std::is_same_v<AnyPass, Pass>) return (i + 1) * kSharing <= pass.tiles ? at : -1;
     return i < kTilesOfSharing && at < pass.tiles ? at : -1;
   }
   // Returns the tile that this warp finishes. Warps that share tiles finish different ones.
-  RUNNEL_DEVICE static int finished_tile(const Pass& pass, int t) {
+  template <typename AnyPass>
+  RUNNEL_DEVICE static int finished_tile(const AnyPass& pass, int t) {
     return shared_tile(pass, t, sum_of(t));
   }
 
-  template <typename Now, typename Next, typename Out>
-  RUNNEL_DEVICE RUNNEL_INLINE void take_shared(const Now& share, const Next& next, const Pass& pass,
-                                               const TileInputs& inputs, Activation activation,
-                                               const Out& out) {
+  template <typename Now, typename Next, typename AnyPass, typename Out>
+  RUNNEL_DEVICE RUNNEL_INLINE void take_shared(const Now& share, const Next& next,
+                                               const AnyPass& pass, const TileInputs& inputs,
+                                               Activation activation, const Out& out) {
     // Groups whose slots are read before any is refilled.
     constexpr int kLeast = kSlotsShared / (kTilesShared * Now::kParts);
     static_assert(kLeast > 0);
@@ -240,6 +266,7 @@ class TileProducts {
       const int left = Now::kGroups - first;
       const int groups = left < together ? left : together;
       await_shared<Now>(pass, first, groups, sums);
+      RUNNEL_UNROLL_PAIRS
       for (int group = first; group < first + groups; ++group) {
         multiply_shared<Now>(pass, group, inputs, sums);
       }
@@ -257,13 +284,15 @@ class TileProducts {
         return t % kThreads == 0 && t / kThreads < slots ? t / kThreads : -1;
       });
     }
-    block_.each([&](int t) {
-      const int tile = finished_tile(pass, t);
-      if (tile < 0) return;
-      Quad parts[kMatmulWarps];
-      for (int p = 0; p < kMatmulWarps; ++p) parts[p] = joined(tile, p, t);
-      give(share.begin + pass.first + tile, activation, sums[t].bias, t, out,
-           [&](int p, int e) { return parts[p].at[e]; });
+    for_activation(activation, [&](Activation known) {
+      block_.each([&](int t) {
+        const int tile = finished_tile(pass, t);
+        if (tile < 0) return;
+        Quad parts[kMatmulWarps];
+        for (int p = 0; p < kMatmulWarps; ++p) parts[p] = joined(tile, p, t);
+        give(share.begin + pass.first + tile, known, sums[t].bias, t, out,
+             [&](int p, int e) { return parts[p].at[e]; });
+      });
     });
   }
 
@@ -272,27 +301,29 @@ class TileProducts {
   }
 
   // Waits for the slots of the groups' rounds, and reads the biases from the last ones.
-  template <typename Now, typename EachSums>
-  RUNNEL_DEVICE RUNNEL_INLINE void await_shared(const Pass& pass, int first, int groups,
+  template <typename Now, typename AnyPass, typename EachSums>
+  RUNNEL_DEVICE RUNNEL_INLINE void await_shared(const AnyPass& pass, int first, int groups,
                                                 EachSums& sums) {
-    block_.each([&](int t) {
-      const int end = (first + groups) * Now::kParts;
+    const int end = (first + groups) * Now::kParts;
+    block_.each([&](int t) {  // each lane for another round's slot
       for (int i = 0; i < kTilesOfSharing; ++i) {
         const int tile = shared_tile(pass, t, i);
         if (tile < 0) continue;
-        RUNNEL_ROLL
-        for (int round = first * Now::kParts; round < end; ++round) {
+        for (int round = first * Now::kParts + t % kWarp; round < end; round += kWarp) {
           weights_.await(pass.slot(Now::kRounds, round) + tile);
         }
       }
+    });
+    if (end != Now::kRounds) return;
+    block_.each([&](int t) {
       const int last = pass.slot(Now::kRounds, Now::kRounds - 1) + finished_tile(pass, t);
-      if (end == Now::kRounds && finished_tile(pass, t) >= 0) sums[t].bias = bias<Now>(last, t);
+      if (finished_tile(pass, t) >= 0) sums[t].bias = bias<Now>(last, t);
     });
   }
 
   // Adds the chunk of a group that is of the warp's sum.
-  template <typename Now, typename EachSums>
-  RUNNEL_DEVICE RUNNEL_INLINE void multiply_shared(const Pass& pass, int group,
+  template <typename Now, typename AnyPass, typename EachSums>
+  RUNNEL_DEVICE RUNNEL_INLINE void multiply_shared(const AnyPass& pass, int group,
                                                    const TileInputs& inputs, EachSums& sums) {
     struct Chunk {
       FragmentA a[Now::kParts][2];
@@ -302,8 +333,8 @@ class TileProducts {
     const int chunks = Now::chunks(group);
     block_.each([&](int t) {
       for (int part = 0; part < Now::kParts; ++part) {
-        load_chunk(part == 0 ? inputs.pairs : inputs.rest, group * kSlotChunks + sum_of(t),
-                   Now::kChunks, t % kWarp, of[t].a[part]);
+        load_chunk(inputs_of(part == 0 ? inputs.pairs : inputs.rest, group), sum_of(t), chunks,
+                   t % kWarp, of[t].a[part]);
       }
     });
     RUNNEL_UNROLL
@@ -350,8 +381,12 @@ class TileProducts {
                                                       Inputs& to) {
     RUNNEL_UNROLL
     for (int j = 0; j < kSlotChunks; ++j) {
-      load_chunk(pairs, group * kSlotChunks + j, Now::kChunks, lane, to.at[j]);
+      load_chunk(inputs_of(pairs, group), j, Now::chunks(group), lane, to.at[j]);
     }
+  }
+  // The inputs of a group of chunks.
+  RUNNEL_DEVICE static const uint32_t* inputs_of(const uint32_t* pairs, int group) {
+    return pairs + group * kSlotChunks * 2 * kWarp * 4;
   }
   RUNNEL_DEVICE RUNNEL_INLINE static void load_chunk(const uint32_t* pairs, int chunk, int end,
                                                      int lane, FragmentA (&to)[2]) {
@@ -381,6 +416,17 @@ class TileProducts {
       weights_.expect(fills[t], slot + at(t));
     });
     block_.each([&](int t) { weights_.fetch(fills[t], slot + at(t)); });
+  }
+
+  // Calls use(activation) from a place where the compiler knows that it is relu, which then costs
+  // an instruction a number, or from one for all others.
+  template <typename Use>
+  RUNNEL_DEVICE RUNNEL_INLINE static void for_activation(Activation activation, const Use& use) {
+    if (activation == Activation::kRelu) {
+      use(Activation::kRelu);
+    } else {
+      use(activation);
+    }
   }
 
   // Gives out what comes of a tile's sums, sum(part, e) the thread's.

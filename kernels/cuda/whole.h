@@ -222,9 +222,14 @@ class WholeRun {
     const auto own = linear1(layer);
     products_.run(own, after_linear1(layer), {tile_.x_pairs}, args_.activation,
                   [&](int row, int column, Two two) {
+                    const int at = tile_pair_index(row, column);
+                    if (!in_parts) {
+                      hidden()[at] = block_.pack(two.at[0], two.at[1]);
+                      return;
+                    }
                     const SplitPair pair = split(block_, two);
-                    hidden()[tile_pair_index(row, column)] = pair.rounded;
-                    if (in_parts) hidden_rest()[tile_pair_index(row, column)] = pair.rest;
+                    hidden()[at] = pair.rounded;
+                    hidden_rest()[at] = pair.rest;
                   });
     const int begin = own.begin / kTogether;
     const int steps = own.tiles / kTogether;

@@ -6,7 +6,7 @@
     cuda_code.py --table                             the budget as docs/internals/cuda.md has it
 
 A compiler can drop code, spill registers or lose sight of where a pointer points, and say nothing. So no kernel has
-local memory, a load by a pointer of unknown kind, or a call of anything but the toolkit's arithmetic; every phase in
+local memory (but for the few bytes in SPILLS), a load by a pointer of unknown kind, or a call of anything but the toolkit's arithmetic; every phase in
 the code (launch.h) has instructions; and registers and instructions keep to the budget, by kernel and architecture.
 BUILD holds the objects, compiled with -lineinfo. CUOBJDUMP and NVDISASM are the toolkit's programs, or PyPI's.
 """
@@ -26,6 +26,10 @@ BUDGET = pathlib.Path(__file__).resolve().with_name("cuda_budget.json")
 REGISTERS_DEALT = 8  # at once, by a multiprocessor
 INSTRUCTIONS_DEALT = 64  # compilers differ by a few
 FEWEST = 0.75  # of its instructions' budget: with fewer a kernel has lost something, or deserves a new budget
+
+# Bytes of stack that a kernel may have, for registers that it spills outside its inner loops: on an H100 its speed was
+# measured with them.
+SPILLS = {"WholeKernel<256, 8, 1024, (runnel::HeadKind)1>": 32}
 
 # Philox's multipliers, as nvdisasm writes them.
 PHILOX = {"0xd2511f53": "-0x2daee0ad", "0xcd9e8d57": "-0x326172a9"}
@@ -152,13 +156,11 @@ def read(build, cuobjdump, nvdisasm):
     return dict(built)
 
 
-def memory_faults(code):
-    """What a kernel does with memory that it should not."""
-    if code.stack or code.having("LDL", "STL"):
-        yield (
-            f"has {code.stack} bytes of stack, {len(code.having('LDL'))} loads from local memory and "
-            f"{len(code.having('STL'))} stores to it"
-        )
+def memory_faults(code, stack):
+    """What a kernel does with memory that it should not. It may have `stack` bytes of stack, for spilled registers."""
+    loads, stores = len(code.having("LDL")), len(code.having("STL"))
+    if code.stack > stack or (loads or stores) and not stack:
+        yield f"has {code.stack} bytes of stack, {loads} loads from local memory and {stores} stores to it"
     if generic := code.having("LD", "ATOM", "QSPC"):
         yield f"has {len(generic)} loads by pointers of which the compiler does not know where they point"
     if generic := code.having("ST"):
@@ -200,7 +202,7 @@ def meeting_lines(folder=KERNELS):
 
 def kernel_faults(kernel, architecture, code, meetings):
     """What is wrong with the code of one kernel; `meetings`: how many its source has."""
-    yield from memory_faults(code)
+    yield from memory_faults(code, SPILLS.get(kernel, 0))
     if kernel.startswith("WholeKernel<") and not has_clusters(architecture):
         return
     if kernel.split("<")[0] in SAMPLING:

@@ -103,6 +103,12 @@ class CudaCode(unittest.TestCase):
             fault, "MatmulBf16<1, 4> on sm_90a has 8 bytes of stack, 1 loads from local memory and 1 stores to it"
         )
 
+    def test_only_a_named_kernel_spills_and_only_so_much(self):
+        spilled = BODY + numbered("STL [R1], R5", "LDL R4, [R1]")
+        self.assertEqual(self.faults(spilled, stack=32), [])
+        [fault] = self.faults(spilled, stack=40)
+        self.assertIn("has 40 bytes of stack, 1 loads", fault)
+
     def test_pointers_are_known(self):
         self.assertEqual(
             self.faults(numbered("LDG.E R4, desc[UR36][R4.64]", "LDS R2, [R3]", "STS [R2], R1"), MATMUL), []

@@ -2,7 +2,11 @@
 // freezing, and bits that do not depend on the batch.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <iterator>
+#include <numeric>
+#include <vector>
 
 #include "kernels/philox.h"
 #include "tests/kernels/fixture.h"
@@ -103,6 +107,50 @@ TEST_P(Sample, FollowsTheRandomNumbersOfThePosition) {
       EXPECT_EQ(emitted[i].position, position);
       EXPECT_NEAR(emitted[i].log_prob, reference::log_probs(kind, row)[expected], 2e-5);
     }
+  }
+}
+
+// Filters, also in vocabularies of more values than a block of threads has, with values that are
+// equally likely. The sampled value must be where the reference has the random number.
+TEST_P(Sample, FiltersKeepWhatTheReferenceKeeps) {
+  const Sampling filters[] = {{.top_k = 1},
+                              {.top_k = 40},
+                              {.top_p = 0.3F},
+                              {.temperature = 1.7F, .top_p = 0.999F},
+                              {.min_p = 0.05F},
+                              {.temperature = 0.8F, .top_k = 100, .top_p = 0.9F, .min_p = 0.01F}};
+  for (const int values : {1, 3, 255, 256, 257, 5000, 70000}) {
+    const Head kind = {HeadKind::kCategorical, values, 0};
+    constexpr int kRows = std::size(filters);
+    Guarded head(kRows, values, 1);
+    std::vector<float> logits = random_floats(int64_t{kRows} * values, 8, 3.0F);
+    for (float& x : logits) x = std::round(8 * x) / 8;
+    head.fill(logits);
+    std::vector<int32_t> slot(kRows), first(kRows + 1), head_row(kRows), pending(kRows, -1);
+    std::vector<Control> control(kRows);
+    for (int i = 0; i < kRows; ++i) {
+      slot[i] = head_row[i] = i;
+      first[i + 1] = i + 1;
+      control[i].seed = static_cast<uint64_t>(values);
+      control[i].remaining = 2;
+      control[i].sampling = filters[i];
+    }
+    Written emitted(kRows);
+    backend().sample({slot.data(), first.data(), kRows}, {head_row.data(), pending.data()}, kind,
+                     head.view(), control.data(), emitted.to());
+    for (int i = 0; i < kRows; ++i) {
+      const reference::Vector row(head.row(i), head.row(i) + values);
+      const reference::Vector p = reference::filtered_probabilities(row, filters[i]);
+      const double u = philox_uniform(philox_words(control[i].seed, 1, 0, 0).word[0]);
+      const int32_t value = emitted[i].value;
+      ASSERT_GE(value, 0);
+      ASSERT_LT(value, values);
+      const double before = std::accumulate(p.begin(), p.begin() + value, 0.0);
+      EXPECT_GT(p[value], 0) << values << " values, filter " << i;
+      EXPECT_LT(before, u + 1e-6) << values << " values, filter " << i;
+      EXPECT_GT(before + p[value], u - 1e-6) << values << " values, filter " << i;
+    }
+    head.expect_guards("sample");
   }
 }
 
