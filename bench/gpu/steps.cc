@@ -113,8 +113,7 @@ bool same_bits(const Settings& settings, const std::vector<std::vector<Emitted>>
   for (size_t i = 0; i < expected.size(); ++i) {
     const int rows = settings.batches[i];
     const bool equal = are_same(drawn(model, rows, settings.sampling), expected[i]);
-    std::printf("{\"rows\": %d, \"bits_equal_operations\": %s}\n", rows,
-                equal ? "true" : "false");
+    std::printf("{\"rows\": %d, \"bits_equal_operations\": %s}\n", rows, equal ? "true" : "false");
     std::fflush(stdout);
     all_equal = all_equal && equal;
   }
@@ -164,8 +163,8 @@ void time_batch(Model& model, const Settings& settings, int rows) {
       "\"step_us\": %.2f, \"p50_us\": %.2f, \"p99_us\": %.2f, \"state_gb_s\": %.1f, "
       "\"state_bytes\": %lld, \"slot_bytes\": %lld, \"parameters\": %lld, \"image_values\": "
       "%lld}\n",
-      way_of(settings.options).c_str(), spec.name.c_str(), model.layout().numerics.c_str(), rows, rows / mean,
-      mean * 1e6, each[each.size() / 2] * 1e6, each[each.size() * 99 / 100] * 1e6,
+      way_of(settings.options).c_str(), spec.name.c_str(), model.layout().numerics.c_str(), rows,
+      rows / mean, mean * 1e6, each[each.size() / 2] * 1e6, each[each.size() * 99 / 100] * 1e6,
       2.0 * static_cast<double>(spec.state_bytes()) * rows / mean / 1e9,
       static_cast<long long>(spec.state_bytes()),
       static_cast<long long>(model.layout().state_bytes), static_cast<long long>(spec.parameters()),

@@ -83,8 +83,7 @@ class CudaBlock {
                                     [[maybe_unused]] uint32_t bytes) {
 #ifdef RUNNEL_HAS_CLUSTERS
     if (thread() != 0) return;
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(
-                     __cvta_generic_to_global(from)),
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)),
                  "r"(bytes)
                  : "memory");
 #endif
@@ -116,8 +115,8 @@ class CudaBlock {
 
   __host__ __device__ void add([[maybe_unused]] uint64_t* at, [[maybe_unused]] uint64_t more) {
 #ifdef __CUDA_ARCH__
-    // There is no instruction for 64 bits, only a loop that serves the threads of a warp one by one.
-    // So threads that add to the same place do it together.
+    // There is no instruction for 64 bits, only a loop that serves the threads of a warp one by
+    // one. So threads that add to the same place do it together.
     constexpr int kHalf = 27;  // bits: 32 of such numbers add up to 32 bits
     const unsigned together =
         __match_any_sync(__activemask(), static_cast<unsigned>(__cvta_generic_to_shared(at)));

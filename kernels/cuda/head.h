@@ -310,8 +310,7 @@ class CategoricalRow {
     };
     // The total is not 0: the most likely value is always kept, and its weight is 1.
     const double target = uniforms.choice * static_cast<double>(add_up({0, values_}, amount));
-    return first_enough(0, amount,
-                        [&](uint64_t sum) { return static_cast<double>(sum) > target; });
+    return first_enough(0, amount, [&](uint64_t sum) { return static_cast<double>(sum) > target; });
   }
 
  private:
@@ -392,8 +391,7 @@ class CategoricalRow {
     typename Block::template Each<uint64_t> sums;
     block_.each([&](int t) {
       uint64_t sum = 0;
-      for_each(range.part(t), 1,
-               [&](int32_t value, float logit) { sum += amount(value, logit); });
+      for_each(range.part(t), 1, [&](int32_t value, float logit) { sum += amount(value, logit); });
       *table_.at(t) = sums[t] = sum;
     });
     return block_.sum(sums);

@@ -113,12 +113,10 @@ TEST_P(Sample, FollowsTheRandomNumbersOfThePosition) {
 // Filters, also in vocabularies of more values than a block of threads has, with values that are
 // equally likely. The sampled value must be where the reference has the random number.
 TEST_P(Sample, FiltersKeepWhatTheReferenceKeeps) {
-  const Sampling filters[] = {{.top_k = 1},
-                              {.top_k = 40},
-                              {.top_p = 0.3F},
-                              {.temperature = 1.7F, .top_p = 0.999F},
-                              {.min_p = 0.05F},
-                              {.temperature = 0.8F, .top_k = 100, .top_p = 0.9F, .min_p = 0.01F}};
+  const Sampling filters[] = {
+      {.top_k = 1},     {.top_k = 40},
+      {.top_p = 0.3F},  {.temperature = 1.7F, .top_p = 0.999F},
+      {.min_p = 0.05F}, {.temperature = 0.8F, .top_k = 100, .top_p = 0.9F, .min_p = 0.01F}};
   for (const int values : {1, 3, 255, 256, 257, 5000, 70000}) {
     const Head kind = {HeadKind::kCategorical, values, 0};
     constexpr int kRows = std::size(filters);
