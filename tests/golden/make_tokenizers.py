@@ -13,6 +13,7 @@ random texts for each to encode_texts (tests/models/text) and to the library, wh
 """
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -444,10 +445,15 @@ def random_text(source):
     return text
 
 
-def compare(program, directory):
-    """Ends with a message where `program` gives other values, or other text for them."""
+@functools.cache
+def random_texts(count):
     source = random.Random(15)
-    texts = [random_text(source) for _ in range(10000)]
+    return [random_text(source) for _ in range(count)]
+
+
+def compare(program, directory, count):
+    """Ends with a message where `program` gives other values for one of `count` texts, or other text for them."""
+    texts = random_texts(count)
     lines = "".join(json.dumps(text) + "\n" for text in texts)
     done = subprocess.run([program, directory], input=lines, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -496,13 +502,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     parser.add_argument("--compare", metavar="PROGRAM", help="compare this program, write nothing")
+    parser.add_argument("--texts", type=int, default=10000, help="random texts to compare (10000)")
     parser.add_argument("names", nargs="*", help="names of tokenizers, or directories to compare (all)")
     args = parser.parse_args()
     if args.check or args.compare:
         for name in args.names or names_of_all():
             directory = os.path.join(HERE, "tokenizers", name)
             if args.compare:
-                compare(args.compare, directory)
+                compare(args.compare, directory, args.texts)
                 continue
             with open(os.path.join(directory, "encodings.json"), encoding="utf-8") as file:
                 if file.read() != stored_form(name, directory):

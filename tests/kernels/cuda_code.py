@@ -6,8 +6,9 @@
     cuda_code.py --table                             the budget as docs/internals/cuda.md has it
 
 A compiler can drop code, spill registers or lose sight of where a pointer points, and say nothing. So no kernel has
-local memory (but for the few bytes in SPILLS), a load by a pointer of unknown kind, or a call of anything but the toolkit's arithmetic; every phase in
-the code (launch.h) has instructions; and registers and instructions keep to the budget, by kernel and architecture.
+local memory (but for the few bytes in SPILLS), a load by a pointer of unknown kind, or a call of anything but the
+toolkit's arithmetic; every phase in the code (launch.h) has instructions; and registers and instructions keep to the
+budget, by kernel and architecture.
 BUILD holds the objects, compiled with -lineinfo. CUOBJDUMP and NVDISASM are the toolkit's programs, or PyPI's.
 """
 
