@@ -111,7 +111,7 @@ bench-chat: ## measure a conversation of 50 turns beside llama-server, write doc
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_chat.py
 
-bench-page: ## measure what streams lose while a page watches, write docs/benchmarks/page.md: two minutes
+bench-page: ## measure the loss of other streams while a page watches, write docs/benchmarks/page.md: two minutes
 	@scripts/setup test-page
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@build/page/bin/python -B bench/report/bench_page.py

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what other streams lose while a page in Chromium watches their server, and writes page.md and page.json.
+"""Measures how much slower other streams are while a page in Chromium watches their server; writes page.md, page.json.
 
     make bench-page                                                    # writes docs/benchmarks
     build/page/bin/python bench/report/bench_page.py --rounds 1 --docs build/bench/page
@@ -8,7 +8,7 @@ The server has one core. Its client and Chromium share another one, so the clien
 well. Rounds with and without a page alternate, and the medians count. Before that, without streams, the processor time
 that the server needs for a page is measured. Have the machine to yourself: `uptime` should say 0.
 
-Needs a built runnel, two cores, and what `scripts/setup test-page` installs.
+Needs a built runnel, two cores, and Chromium and Playwright, which `scripts/setup test-page` installs.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ FLAGS = ("--backend=cpu", "--threads=1", "--log-access=false", "--address=127.0.
 
 @contextlib.contextmanager
 def serving(runnel: pathlib.Path, bundle: pathlib.Path, cores: list[int]) -> Iterator[tuple[int, str, str]]:
-    """A server on the first core: its process id, and its addresses for gRPC and HTTP. This process and all that it
-    starts from here on stay on the second core."""
+    """A server on the first core: its process id, and its addresses for gRPC and HTTP. This process, and all that
+    it starts after this, stay on the second core."""
     os.sched_setaffinity(0, cores[:1])
     with subprocess.Popen([runnel, "serve", bundle, *FLAGS], stderr=subprocess.PIPE, text=True) as process:
         os.sched_setaffinity(0, cores[1:2])
@@ -100,7 +100,7 @@ def values_per_second(arguments: Any, address: str) -> float:
 
 
 def in_turns(rounds: int) -> list[str]:
-    """What is measured, in order. Every second round begins with the page, so that a drift favours neither."""
+    """The ways to measure, in order. Every second round begins with the page, so that a drift favours neither."""
     return [way for i in range(rounds) for way in ((ALONE, WATCHED) if i % 2 == 0 else (WATCHED, ALONE))]
 
 

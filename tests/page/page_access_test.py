@@ -106,7 +106,6 @@ class Everybody(BrowserTest):
 
     def activate(self, page: Page, name: str, key: str = "Enter", exact: bool = False) -> None:
         """Goes to a control with the tab key, and presses a key there."""
-        """Goes to a control with the tab key, and presses a key there."""
         self.go_to(page, name, exact)
         page.keyboard.press(key)
 
