@@ -391,6 +391,13 @@ class GpuCheck(unittest.TestCase):
             self.assertIn("with a kernel for each operation", result.stdout)
             self.assertGreater(len(self.figures()), 0)
 
+    def test_the_watchdog_names_the_barrier_of_a_kernel_that_hangs(self):
+        line = "watchdog: block 3 thread 0 waits at 1024 (meetings at 1024) for phase 1"
+        self.program("gpu_steps", f"echo '{line}'; for i in 1 2 3 4 5 6; do echo more; done; exit 1")
+        result = self.check("smoke_pair")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(line, result.stdout)
+
     def test_figures_of_a_part_whose_bits_differ_are_reported(self):
         self.program("gpu_steps", f"echo '{STEP}'; exit 1")
         result = self.check("steps_mnist")
