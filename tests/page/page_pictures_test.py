@@ -212,6 +212,9 @@ class Pictures(BrowserTest):
             self.assertEqual(len(picture[0]), SIDE * SIDE)
             page.get_by_text("Compare two branches").click()
             self.assertEqual(page.locator(".compare canvas").count(), 2)
+            page.get_by_role("slider", name="After row").fill("6")
+            page.get_by_role("button", name="Go back to here").click()
+            eventually(lambda: f"B {6 * SIDE} values" in page.locator(".branches").inner_text(), "the way back")
 
     def test_sessions_outlast_another_model_and_end_with_the_page(self) -> None:
         server = self.serve()
