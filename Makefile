@@ -8,7 +8,7 @@ export CTEST_PROGRESS_OUTPUT := 1
 CUDA = AUTO
 DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
 
-.PHONY: help setup build install demo fleet test fleet-test test-clients test-page bench bench-load bench-prompts bench-sessions bench-fleet bench-http bench-text bench-hybrids bench-softmax bench-chat soak long asan asan-input tsan fuzz release image gpu-check clean
+.PHONY: help setup build install demo fleet test fleet-test test-clients test-page bench bench-load bench-prompts bench-sessions bench-fleet bench-http bench-text bench-hybrids bench-softmax bench-chat bench-page soak long asan asan-input tsan fuzz release image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -110,6 +110,11 @@ bench-chat: ## measure a conversation of 50 turns beside llama-server, write doc
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_chat.py
+
+bench-page: ## measure the loss of other streams while a page watches, write docs/benchmarks/page.md: two minutes
+	@scripts/setup test-page
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@build/page/bin/python -B bench/report/bench_page.py
 
 soak: ## 10,000 sessions, clients of every kind, keys and models that change, write docs/benchmarks/soak.md: an hour (SOAK_QUICK=1: ten minutes)
 	@scripts/setup bench

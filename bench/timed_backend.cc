@@ -25,7 +25,7 @@ void TimedBackend::reset() {
 // Each pass is timed by itself, so that threads meet once in it and not at every operation.
 void TimedBackend::run(Rows rows, int64_t work, const Pass& pass) {
   std::set<std::thread::id> threads;
-  to_.run(rows, work, [&](Backend& lane, int begin, int end) {
+  inner().run(rows, work, [&](Backend& lane, int begin, int end) {
     TimedBackend timed(lane, spec_);
     pass(timed, begin, end);
     std::lock_guard lock(mutex_);
@@ -65,55 +65,55 @@ StepPart TimedBackend::part_of(const Weight& weight) const {
 
 void TimedBackend::embed(Rows rows, View values, const Control* control, const Embedding& embedding,
                          View out) {
-  timed(StepPart::kEmbed, [&] { to_.embed(rows, values, control, embedding, out); });
+  timed(StepPart::kEmbed, [&] { inner().embed(rows, values, control, embedding, out); });
 }
 
 void TimedBackend::matmul(View x, const Weight& weight, End end, View out) {
-  timed(part_of(weight), [&] { to_.matmul(x, weight, end, out); });
+  timed(part_of(weight), [&] { inner().matmul(x, weight, end, out); });
 }
 
 void TimedBackend::matmuls(std::span<const Product> products) {
-  timed(part_of(*products.front().weight), [&] { to_.matmuls(products); });
+  timed(part_of(*products.front().weight), [&] { inner().matmuls(products); });
 }
 
 void TimedBackend::norm(View x, View residual, const Norm& norm, View out) {
-  timed(StepPart::kNorm, [&] { to_.norm(x, residual, norm, out); });
+  timed(StepPart::kNorm, [&] { inner().norm(x, residual, norm, out); });
 }
 
 void TimedBackend::gated_norm(View x, const Norm& norm, const NormGate& gate, View out) {
-  timed(StepPart::kNorm, [&] { to_.gated_norm(x, norm, gate, out); });
+  timed(StepPart::kNorm, [&] { inner().gated_norm(x, norm, gate, out); });
 }
 
 void TimedBackend::shift(Rows rows, View x, View mu, States states, View out) {
-  timed(StepPart::kOther, [&] { to_.shift(rows, x, mu, states, out); });
+  timed(StepPart::kOther, [&] { inner().shift(rows, x, mu, states, out); });
 }
 
 void TimedBackend::convolve(Rows rows, View x, const Convolution& convolution, States states,
                             View out) {
-  timed(StepPart::kOther, [&] { to_.convolve(rows, x, convolution, states, out); });
+  timed(StepPart::kOther, [&] { inner().convolve(rows, x, convolution, states, out); });
 }
 
 void TimedBackend::features(View x, const RandomFeatures& features, View out) {
-  timed(StepPart::kFeatures, [&] { to_.features(x, features, out); });
+  timed(StepPart::kFeatures, [&] { inner().features(x, features, out); });
 }
 
 void TimedBackend::recur(Rows rows, const Control* control, const Recurrence& recurrence,
                          const RecurrenceInputs& inputs, States states, View out) {
-  timed(StepPart::kRecur, [&] { to_.recur(rows, control, recurrence, inputs, states, out); });
+  timed(StepPart::kRecur, [&] { inner().recur(rows, control, recurrence, inputs, states, out); });
 }
 
 void TimedBackend::attend(Rows rows, const Control* control, const Attention& attention,
                           const AttentionInputs& inputs, const Cache& cache, View out) {
-  timed(StepPart::kAttend, [&] { to_.attend(rows, control, attention, inputs, cache, out); });
+  timed(StepPart::kAttend, [&] { inner().attend(rows, control, attention, inputs, cache, out); });
 }
 
 void TimedBackend::sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
                           SampledTo to) {
-  timed(StepPart::kSample, [&] { to_.sample(rows, outputs, kind, head, control, to); });
+  timed(StepPart::kSample, [&] { inner().sample(rows, outputs, kind, head, control, to); });
 }
 
 void TimedBackend::score(const Head& kind, View head, View targets, View log_probs) {
-  timed(StepPart::kOther, [&] { to_.score(kind, head, targets, log_probs); });
+  timed(StepPart::kOther, [&] { inner().score(kind, head, targets, log_probs); });
 }
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// A backend that forwards every operation to another one and measures how long it takes.
+// A backend that forwards every operation to another one and measures how long each takes.
 #pragma once
 
 #include <array>
@@ -6,9 +6,8 @@
 #include <cstdint>
 #include <mutex>
 #include <span>
-#include <string>
 
-#include "kernels/backend.h"
+#include "kernels/forwarding_backend.h"
 #include "models/spec.h"
 
 namespace runnel {
@@ -42,10 +41,10 @@ struct Spent {
 };
 using StepTimes = std::array<Spent, kStepParts>;
 
-class TimedBackend final : public Backend {
+class TimedBackend final : public ForwardingBackend {
  public:
   // Measures `to`, which runs a model of `spec`. Both outlive this object.
-  TimedBackend(Backend& to, const Spec& spec) : to_(to), spec_(spec) {}
+  TimedBackend(Backend& to, const Spec& spec) : ForwardingBackend(to), spec_(spec) {}
 
   // The totals of one part since the last reset().
   const Spent& spent(StepPart part) const { return spent_[static_cast<size_t>(part)]; }
@@ -53,26 +52,6 @@ class TimedBackend final : public Backend {
   double threads() const;
   void reset();
 
-  DeviceKind device() const override { return to_.device(); }
-  std::string numerics(Precision precision) const override { return to_.numerics(precision); }
-  bool batch_changes_bits() const override { return to_.batch_changes_bits(); }
-  Precision preferred() const override { return to_.preferred(); }
-  int64_t state_bytes(const Recurrence& recurrence) const override {
-    return to_.state_bytes(recurrence);
-  }
-  std::vector<StatePart> state_parts(const Recurrence& recurrence) const override {
-    return to_.state_parts(recurrence);
-  }
-  int64_t free_memory() const override { return to_.free_memory(); }
-  Status takes(const Recurrence& recurrence) const override { return to_.takes(recurrence); }
-  Status takes(const Attention& attention) const override { return to_.takes(attention); }
-  int chunk() const override { return to_.chunk(); }
-  bool takes_bf16_tables() const override { return to_.takes_bf16_tables(); }
-  bool takes_blocks(StoredType type) const override { return to_.takes_blocks(type); }
-  Buffer allocate(int64_t bytes, Memory memory) override { return to_.allocate(bytes, memory); }
-  Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
-    return to_.pack(weight, bias, precision);
-  }
   void run(Rows rows, int64_t work, const Pass& pass) override;
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
@@ -91,18 +70,14 @@ class TimedBackend final : public Backend {
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
-  void copy(Span from, Span to) override { to_.copy(from, to); }
-  void zero(Span bytes) override { to_.zero(bytes); }
-  int launches() const override { return to_.launches(); }
-  int preferred_steps() const override { return to_.preferred_steps(); }
-  Result<bool> done(int later) override { return to_.done(later); }
+  // Each operation is timed, so no kernel takes the whole network.
+  FusedSteps* fused() override { return nullptr; }
 
  private:
   StepPart part_of(const Weight& weight) const;
   template <typename F>
   void timed(StepPart part, const F& operation);
 
-  Backend& to_;
   const Spec& spec_;
   StepTimes spent_{};
   std::mutex mutex_;  // guards spent_, runs_ and participants_

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kUsage =
     "expected BUNDLE [--kernels own|cublas] [--gpu-state plain|replay] [--prompts steps|chunks] "
     "[--precision fp32|bf16] [--whole on|off] [--cluster 1|2|4|8|16] [--together 1|2|4|8|16] "
-    "[--batches N,N,...] [--seconds S] [--sweep off|on] [--top-k K] [--top-p P]";
+    "[--costs FILE] [--batches N,N,...] [--seconds S] [--sweep off|on] [--top-k K] [--top-p P]";
 
 // One of two words; true: the second.
 bool second_of(const std::string& flag, const std::string& word, const char* first,
@@ -100,6 +100,10 @@ Settings settings_of(int argc, char** argv) {
       settings.options.cluster = numbers_of(flag, word)[0];
     } else if (flag == "--together") {
       settings.options.together = numbers_of(flag, word)[0];
+    } else if (flag == "--costs") {
+      const Result<LayerCosts> costs = read_layer_costs(word);
+      if (!costs.ok()) give_up(flag + ": " + costs.status().message());
+      settings.options.costs = *costs;
     } else if (flag == "--sweep") {
       settings.sweep = second_of(flag, word, "off", "on");
     } else if (flag == "--batches") {

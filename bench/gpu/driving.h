@@ -17,9 +17,9 @@ namespace runnel {
 
 // What a program was told: "NAME BUNDLE [FLAG VALUE]...". The flags of `runnel serve` for a GPU
 // (--kernels, --gpu-state, --prompts), --precision, --batches 1,64 and --seconds of measuring;
-// --whole off, --cluster and --together as CudaOptions has them; --top-k and --top-p, which filter
-// sampled values. Of gpu_steps alone: --sweep on measures every number of blocks and tiles of a
-// cluster.
+// --whole off, --cluster and --together as CudaOptions has them; --costs FILE, which
+// read_layer_costs() reads; --top-k and --top-p, which filter sampled values. Of gpu_steps alone:
+// --sweep on measures every number of blocks and tiles of a cluster.
 struct Settings {
   std::string bundle;  // a directory, or "lm" for a language model with random weights
   CudaOptions options;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gather what bench/gpu/gpu_check measured: OUT/gpu.json and OUT/gpu.md, from whatever parts there are.
+"""Gather the figures of bench/gpu/gpu_check in OUT: gpu.json, gpu.md and costs.json, from the parts that there are.
 
     report.py OUT
 
@@ -12,33 +12,57 @@ The limit of a step is the bytes that it must move (the weights once; each state
 with half its log, and one time in L written) at the bandwidth measured in the same run: of the cache where all of it
 fits there, else of copies. It counts neither launches nor arithmetic. The peer is the fastest of the linear
 loops in PyTorch at that batch.
+
+costs.json has the constants of layer_cycles() (kernels/cuda/layer_costs.h), as the ceilings of this run measured them:
+`gpu_steps BUNDLE --costs OUT/costs.json` chooses shapes of clusters by them. Other constants keep their defaults.
 """
 
 import json
 import pathlib
 import re
+import statistics
 import sys
 
 # Images per second of Katharopoulos et al. (2020): one at a time on a GPU, and at their best batch.
 PAPER = {"random-mnist": (1 / 7.3, 142.8), "random-cifar10": (1 / 61.3, 17.85)}
 
-# Constants of layer_cycles() in kernels/cuda/whole_launch.h, in cycles or in bytes a cycle, and the ceilings that they
+# Defaults of LayerCosts in kernels/cuda/layer_costs.h, in cycles or in bytes a cycle, and the ceilings that they
 # estimate. A ceiling in gigabytes per second is of one block, or of all blocks together.
-LAYER_CYCLES = {"kMeeting": 700, "kCacheBlock": 48, "kCache": 4200, "kMemoryBlock": 40, "kMemory": 2400}
+LAYER_COSTS = {"meeting": 700, "cache_block": 48, "cache": 4200, "memory_block": 40, "memory": 2400}
+MEETING_BYTES = 512  # from each block, in the meetings whose median becomes the cost
 COSTS = {
     "st_async_hop_us": ("a hop between two of {} blocks", None),
-    "meeting_us": ("a meeting, blocks x bytes from each: {}", "kMeeting"),
+    "meeting_us": ("a meeting, blocks x bytes from each: {}", "meeting"),
     "bulk_latency_us": ("a bulk copy of 2 KiB from the cache", None),
 }
 RATES = {
-    "bulk_gb_s_block": ("bulk copies from the cache, one block", "kCacheBlock"),
-    "bulk_gb_s_all": ("bulk copies from the cache, all blocks", "kCache"),
-    "bulk_gb_s_all_in_step": ("bulk copies of the same bytes, all blocks", "kCache"),
+    "bulk_gb_s_block": ("bulk copies from the cache, one block", "cache_block"),
+    "bulk_gb_s_all": ("bulk copies from the cache, all blocks", "cache"),
+    "bulk_gb_s_all_in_step": ("bulk copies of the same bytes, all blocks", None),
     "multicast_gb_s_read": ("read by multicast, blocks of a cluster: {}", None),
     "multicast_gb_s_delivered": ("delivered by multicast, blocks of a cluster: {}", None),
-    "state_gb_s_block": ("states read and written, one block", "kMemoryBlock"),
-    "state_gb_s_all": ("states read and written, all blocks", "kMemory"),
+    "state_gb_s_block": ("states read and written, one block", "memory_block"),
+    "state_gb_s_all": ("states read and written, all blocks", "memory"),
 }
+
+
+def layer_costs(ceilings):
+    """The costs that these ceilings measured, as read_layer_costs() of kernels/cuda/layer_costs.h reads them."""
+    mhz = ceilings.get("clock_mhz")
+    if not mhz:
+        return {}
+    found = {}
+    meetings = [
+        us
+        for size, us in ceilings.get("meeting_us", {}).items()
+        if us is not None and size.endswith(f"x{MEETING_BYTES}")
+    ]
+    if meetings:
+        found["meeting"] = statistics.median(meetings) * mhz
+    for key, (_, cost) in RATES.items():
+        if cost and ceilings.get(key) is not None:
+            found[cost] = ceilings[key] * 1000 / mhz
+    return {cost: max(1, round(figure)) for cost, figure in found.items()}
 
 
 def costs(ceilings):
@@ -58,7 +82,7 @@ def costs(ceilings):
                     f"{figure:,.4g}" if unit == "us" else f"{figure:,.0f}",
                     unit,
                     f"{cycles(figure):,.0f} {per_cycle}" if mhz else "",
-                    f"{constant} = {LAYER_CYCLES[constant]}" if constant else "",
+                    f"{constant} = {LAYER_COSTS[constant]}" if constant else "",
                 ]
 
 
@@ -220,6 +244,9 @@ def main():
     text = "\n".join(report.text(entries)) + "\n"
     (report.out / "gpu.json").write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
     (report.out / "gpu.md").write_text(text, encoding="utf-8")
+    measured = layer_costs(report.ceilings)
+    if measured:
+        (report.out / "costs.json").write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     print("\n" + text, end="")
 
 

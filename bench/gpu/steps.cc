@@ -145,7 +145,9 @@ std::vector<double> steps_of(Model& model, const Settings& settings, int rows) {
 // What steps a batch, as a report calls it.
 std::string way_of(const CudaOptions& options) {
   if (!options.whole) return "operations";
-  if (options.cluster == 0 && options.together == 0) return "engine";
+  if (options.cluster == 0 && options.together == 0) {
+    return options.costs == LayerCosts{} ? "engine" : "engine with other costs";
+  }
   const auto which = [](int number) { return number == 0 ? "any" : std::to_string(number); };
   return "clusters of " + which(options.cluster) + " times " + which(options.together);
 }

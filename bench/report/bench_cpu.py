@@ -20,6 +20,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -107,10 +108,16 @@ def busy_share(seconds=1.0):
     return round(1 - (idle_after - idle) / max(1, total_after - total), 3)
 
 
+def processor():
+    """The processor, as it calls itself, and how many of its cores this process may use."""
+    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    keys = {key: re.search(rf"^{key}\s*:\s*(.*)$", text, re.MULTILINE) for key in ("model name", "cpu family", "model")}
+    name, family, model = (found.group(1) if found else "unknown" for found in keys.values())
+    return {"cpu": f"{name} (family {family}, model {model})", "cores": len(os.sched_getaffinity(0))}
+
+
 def machine():
     """What lscpu says, and how busy the machine is without us."""
-    from plot_time_per_value import machine as about
-
     listed = dict(line.split(":", 1) for line in run(["lscpu", "--bytes"]).splitlines() if ":" in line)
     caches = {name: int(listed.get(f"{name} cache", "0").split()[0]) for name in ("L2", "L3")}
     flags = [
@@ -119,7 +126,7 @@ def machine():
         if flag in listed.get("Flags", "").split()
     ]
     return {
-        **about(),
+        **processor(),
         "flags": flags,
         "l2_bytes": caches["L2"],
         "l3_bytes": caches["L3"],

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Measures what streams lose while a page in Chromium watches their server, and prints a table.
+"""Measures how much slower other streams are while a page in Chromium watches their server; writes page.md, page.json.
 
-    build/page/bin/python bench/report/bench_page.py RUNNEL BUNDLE [--rounds N] [--streams N]
+    make bench-page                                                    # writes docs/benchmarks
+    build/page/bin/python bench/report/bench_page.py --rounds 1 --docs build/bench/page
 
-The server has one core; its client and Chromium share another one, so the client may lose a little to Chromium as well.
-Rounds with and without a page alternate, and medians are reported. Have the machine to yourself: `uptime` should say 0.
+The server has one core. Its client and Chromium share another one, so the client may lose a little to Chromium as
+well. Rounds with and without a page alternate, and the medians count. Before that, without streams, the processor time
+that the server needs for a page is measured. Have the machine to yourself: `uptime` should say 0.
 
-Needs what `scripts/setup test-page` installs.
+Needs a built runnel, two cores, and Chromium and Playwright, which `scripts/setup test-page` installs.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -19,73 +20,156 @@ import pathlib
 import re
 import statistics
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from playwright.sync_api import Page, sync_playwright
+from bench_cpu import ROOT, BenchError, page_parser, quiet_machine, run, write_page
+from bench_report import table
 
-SECONDS = 3  # of each round
-SERVER_CORE, CLIENT_CORE = 0, 1
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ALONE, WATCHED = "alone", "with a page"
+GOAL = 0.02  # of the values per second of other streams, at most
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ("--backend=cpu", "--threads=1", "--log-access=false", "--address=127.0.0.1:0", "--http-address=127.0.0.1:0")
+
+
+# --- Measuring ---
 
 
 @contextlib.contextmanager
-def server(runnel: pathlib.Path, bundle: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """A server on a core of its own: its addresses for gRPC and HTTP."""
-    flags = [
-        "--backend=cpu",
-        "--threads=1",
-        "--log-access=false",
-        "--address=127.0.0.1:0",
-        "--http-address=127.0.0.1:0",
-    ]
-    os.sched_setaffinity(0, {SERVER_CORE})
-    with subprocess.Popen([runnel, "serve", bundle, *flags], stderr=subprocess.PIPE, text=True) as process:
-        os.sched_setaffinity(0, {CLIENT_CORE})
+def serving(runnel: pathlib.Path, bundle: pathlib.Path, cores: list[int]) -> Iterator[tuple[int, str, str]]:
+    """A server on the first core: its process id, and its addresses for gRPC and HTTP. This process, and all that
+    it starts after this, stay on the second core."""
+    os.sched_setaffinity(0, cores[:1])
+    with subprocess.Popen([runnel, "serve", bundle, *FLAGS], stderr=subprocess.PIPE, text=True) as process:
+        os.sched_setaffinity(0, cores[1:2])
         try:
-            found = {}
-            for line in process.stderr:
+            found: dict[str, str] = {}
+            for line in process.stderr or ():
                 if match := re.search(r" (http|ready) .*address=(\S+)", line):
                     found[match[1]] = match[2]
                 if "ready" in found:
                     break
-            yield found["ready"], found["http"]
+            if set(found) != {"http", "ready"}:
+                raise BenchError(f"the server of {bundle} did not start")
+            yield process.pid, found["ready"], found["http"]
         finally:
             process.terminate()
 
 
-def values_per_second(runnel: pathlib.Path, address: str, streams: int) -> float:
-    what = ["--what", "streams", "--batch", str(streams), "--seconds", str(SECONDS), "--json"]
-    run = subprocess.run([runnel, "bench", "--server", address, *what], capture_output=True, text=True, check=True)
-    return float(json.loads(run.stdout)["throughput"][0]["values_per_s"])
+@contextlib.contextmanager
+def browsing() -> Iterator[Browser]:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        raise BenchError(f"{sys.executable} has no Playwright: run scripts/setup test-page") from None
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield browser
+        browser.close()
 
 
 def watch(page: Page, url: str) -> None:
+    """Opens the page of a server, and waits until it shows values per second."""
     page.goto(url)
     page.locator("[data-figure=values]:not(:text-is('–'))").wait_for()
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("runnel", type=pathlib.Path)
-    options.add_argument("bundle", type=pathlib.Path)
-    options.add_argument("--rounds", type=int, default=9)
-    options.add_argument("--streams", type=int, default=16)
-    given = options.parse_args()
-    rates: dict[str, list[float]] = {"alone": [], "with a page": []}
-    with server(given.runnel, given.bundle) as (address, http), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+def processor_seconds(stat: str) -> float:
+    """Seconds in user and kernel mode, from the text of /proc/PID/stat."""
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def server_ms_per_s(process: int, seconds: float) -> float:
+    """Milliseconds of processor time that a server uses in each second from now on."""
+    stat = pathlib.Path(f"/proc/{process}/stat")
+    before, began = processor_seconds(stat.read_text()), time.monotonic()
+    time.sleep(seconds)
+    return 1000 * (processor_seconds(stat.read_text()) - before) / (time.monotonic() - began)
+
+
+def values_per_second(arguments: Any, address: str) -> float:
+    words = ["--what", "streams", "--batch", arguments.streams, "--seconds", arguments.seconds, "--json"]
+    told = json.loads(run([arguments.runnel, "bench", "--server", address, *words]))
+    return float(told["throughput"][0]["values_per_s"])
+
+
+def in_turns(rounds: int) -> list[str]:
+    """The ways to measure, in order. Every second round begins with the page, so that a drift favours neither."""
+    return [way for i in range(rounds) for way in ((ALONE, WATCHED) if i % 2 == 0 else (WATCHED, ALONE))]
+
+
+def measure(arguments: Any) -> dict[str, Any]:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise BenchError("this process may use one core; the server and its client need one each")
+    figures: dict[str, Any] = {"machine": quiet_machine(), "bundle": arguments.bundle.name}
+    figures |= {"streams": arguments.streams, "seconds": arguments.seconds}
+    rates: dict[str, list[float]] = {ALONE: [], WATCHED: []}
+    with serving(arguments.runnel, arguments.bundle, cores) as (process, address, http), browsing() as browser:
         page = browser.new_page()
-        for _ in range(given.rounds):
+        watch(page, f"http://{http}")
+        figures["server_ms_per_s"] = server_ms_per_s(process, arguments.idle_seconds)
+        for way in in_turns(arguments.rounds):
             page.goto("about:blank")
-            rates["alone"].append(values_per_second(given.runnel, address, given.streams))
-            watch(page, f"http://{http}")
-            rates["with a page"].append(values_per_second(given.runnel, address, given.streams))
-        browser.close()
-    print("| | values/s | of all rounds |\n| --- | --- | --- |")
-    for name, each in rates.items():
-        print(f"| {name} | {statistics.median(each):,.0f} | {min(each):,.0f} to {max(each):,.0f} |")
+            if way == WATCHED:
+                watch(page, f"http://{http}")
+            rates[way].append(values_per_second(arguments, address))
+    return {**figures, "values_per_s": rates}
+
+
+# --- The page ---
+
+
+def loss(rates: dict[str, list[float]]) -> float:
+    """The share of their values per second that streams lose while a page watches; negative: a gain."""
+    return 1 - statistics.median(rates[WATCHED]) / statistics.median(rates[ALONE])
+
+
+def page(figures: dict[str, Any]) -> str:
+    about, rates = figures["machine"], figures["values_per_s"]
+    rows = [
+        [way, f"{statistics.median(each):,.0f}", f"{min(each):,.0f} to {max(each):,.0f}"] for way, each in rates.items()
+    ]
+    rounds = len(rates[ALONE])
+    return f"""# A page that watches
+
+Written by `make bench-page`. {figures["streams"]} streams of `{figures["bundle"]}` take values by gRPC as fast as the
+server gives them, alone and while [the page](../page.md) in Chromium watches the same server. The server has one core
+of {about["cpu"]}. Its client and Chromium share another core, so
+the loss has the client's own loss to Chromium in it. Load average at start: {about["load_average"]:.2f}.
+
+Values per second in {rounds} rounds of {figures["seconds"]:g} s in turns:
+
+{table(["streams", "median", "least and most"], rows)}
+While a page watches, streams get {loss(rates):+.1%} less (goal: less than {GOAL:.0%}).
+
+Without streams, the server uses {figures["server_ms_per_s"]:.2f} ms of processor time a second for a page.
+
+[page.json](page.json) has every figure.
+"""
+
+
+def make_parser() -> Any:
+    parser = page_parser("page", __doc__)
+    parser.set_defaults(rounds=9)
+    parser.add_argument("--bundle", type=pathlib.Path, default=ROOT / "zoo/text-endless-small", help="the model")
+    parser.add_argument("--streams", type=int, default=16, help="at the same time (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=3, help="of each round (default: %(default)s)")
+    parser.add_argument("--idle-seconds", type=float, default=10, help="without streams (default: %(default)s)")
+    return parser
+
+
+def measure_and_write(arguments: Any) -> None:
+    figures = measure(arguments)
+    (arguments.docs / "page.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    (arguments.docs / "page.md").write_text(page(figures), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(write_page(make_parser(), measure_and_write))

@@ -29,6 +29,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
+from bench_cpu import processor
 from runnel_client import messages, serving
 from runnel_client.errors import BundleError
 
@@ -36,14 +37,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAYERS, WIDTH, HEADS, FFN = 8, 256, 8, 1024
 HEAD_SIZE = WIDTH // HEADS
 MESSAGE_VALUES = 100
-
-
-def machine():
-    """The processor, as it calls itself, and how many of its cores this process may use."""
-    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    keys = {key: re.search(rf"^{key}\s*:\s*(.*)$", text, re.MULTILINE) for key in ("model name", "cpu family", "model")}
-    name, family, model = (found.group(1) if found else "unknown" for found in keys.values())
-    return {"cpu": f"{name} (family {family}, model {model})", "cores": len(os.sched_getaffinity(0))}
 
 
 # --- runnel ---
@@ -288,7 +281,7 @@ def main():
     arguments = parser.parse_args()
     if not os.access(arguments.runnel, os.X_OK):
         parser.error(f"there is no program {arguments.runnel}: build it, or name it with --runnel")
-    about = machine()
+    about = processor()
     figures = {
         "what": f"microseconds per value against position; one sequence alone; best of {arguments.rounds} rounds",
         "machine": about,

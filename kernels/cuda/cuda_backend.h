@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/layer_costs.h"
 
 namespace runnel {
 
@@ -26,6 +27,9 @@ struct CudaOptions {
   bool whole = true;
   int cluster = 0;
   int together = 0;
+  // Decides how many blocks a batch takes where `cluster` and `together` do not. The bits are the
+  // same with any costs.
+  LayerCosts costs = {};
 };
 
 // The first GPU that the process may use. FAILED_PRECONDITION, in one sentence, when there is none:

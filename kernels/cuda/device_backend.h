@@ -532,8 +532,9 @@ void DeviceBackend<Device>::generate(Rows rows, const FusedNetwork& network, Sta
   for_whole_kernels([&]<typename Kernel>(size_t i) {
     using Sizes = typename Kernel::Sizes;
     if (!whole_fits<Sizes>(network)) return;
-    const WholeShape shape = whole_shape(rows.count, {options_.cluster, options_.together},
-                                         rooms_[i], {Sizes::kWidth, Sizes::kHeads, Sizes::kFfn});
+    const WholeShape shape =
+        whole_shape(rows.count, {options_.cluster, options_.together}, rooms_[i],
+                    {Sizes::kWidth, Sizes::kHeads, Sizes::kFfn}, options_.costs);
     args.tile_rows = shape.tile_rows;
     args.ranks_log = shape.ranks_log;
     launch<Kernel>(Kernel::launch(shape.clusters, shape.cluster()), args);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/cuda/head.h"
+#include "kernels/cuda/layer_costs.h"
 #include "kernels/cuda/whole.h"
 #include "kernels/fused_network.h"
 
@@ -52,36 +53,35 @@ struct WholeSizes {
 // - The recurrence waits for states from memory, whose bandwidth is limited in the same way.
 // - More blocks make neither LayerNorm nor the meetings of a cluster faster.
 // - Tiles that receive weights together wait for each other.
-constexpr int64_t layer_cycles(const WholeShape& shape, int64_t at_once, const WholeSizes& sizes) {
-  constexpr int64_t kMeeting = 700, kAlone = 50;      // of a tile of several blocks, of one block
-  constexpr int64_t kWait = 400;                      // for another tile
-  constexpr int64_t kNorm = 600, kProduct = 400;      // of a row for each warp; besides its weights
-  constexpr int64_t kCacheBlock = 48, kCache = 4200;  // bytes a cycle: of a block, of all blocks
-  constexpr int64_t kMemoryBlock = 40, kMemory = 2400;
+constexpr int64_t layer_cycles(const WholeShape& shape, int64_t at_once, const WholeSizes& sizes,
+                               const LayerCosts& costs) {
   constexpr int64_t kStateBytes = 2 * (kTileHeadSize + 1) * kTileHeadSize * 4;  // read and written
   const auto over = [](int64_t amount, int64_t per) { return (amount + per - 1) / per; };
   const int64_t ranks = int64_t{1} << shape.ranks_log;
-  const int64_t meetings = 4 * (ranks > 1 ? kMeeting : kAlone) + kWait * shape.tiles_log;
-  const int64_t norms = 2 * kNorm * over(shape.tile_rows, kTileWarps);
+  const int64_t meetings =
+      4 * (ranks > 1 ? costs.meeting : costs.alone) + costs.wait * shape.tiles_log;
+  const int64_t norms = 2 * costs.norm * over(shape.tile_rows, kTileWarps);
   const int64_t weights = sizes.layer_weights();
-  const int64_t products =
-      4 * kProduct + std::max(weights / ranks / kCacheBlock, at_once * weights / kCache);
+  const int64_t products = 4 * costs.product + std::max(weights / ranks / costs.cache_block,
+                                                        at_once * weights / costs.cache);
   const int64_t tiles = at_once << shape.tiles_log;
   const int64_t states = shape.tile_rows * over(sizes.heads, ranks) * kStateBytes;
-  const int64_t recurrence = std::max(
-      states / kMemoryBlock, tiles * shape.tile_rows * sizes.heads * kStateBytes / kMemory);
+  const int64_t recurrence =
+      std::max(states / costs.memory_block,
+               tiles * shape.tile_rows * sizes.heads * kStateBytes / costs.memory);
   return meetings + norms + products + recurrence;
 }
 
 // Chooses the shape with the lowest estimate, among all clusters that the device can run and tiles
 // of 1 to 16 rows. Clusters that the device cannot run at the same time run one after the other.
 constexpr WholeShape whole_shape(int rows, const WholeOnly& only, const ClusterRooms& rooms,
-                                 const WholeSizes& sizes) {
+                                 const WholeSizes& sizes, const LayerCosts& costs) {
   WholeShape best = {};
   int64_t least = INT64_MAX;
   const auto consider = [&](const WholeShape& shape, int64_t room) {
     const int64_t turns = (shape.clusters + room - 1) / room;
-    const int64_t cycles = turns * layer_cycles(shape, std::min(shape.clusters, room), sizes);
+    const int64_t cycles =
+        turns * layer_cycles(shape, std::min(shape.clusters, room), sizes, costs);
     if (cycles >= least) return;
     best = shape;
     least = cycles;

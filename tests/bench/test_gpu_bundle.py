@@ -101,7 +101,7 @@ class GpuBundle(unittest.TestCase):
         for absent in ("models", "link", "kernels", "tests"):
             self.assertNotIn(f"runnel-gpu/{absent}", names)
         calls = (self.place / "calls").read_text()
-        self.assertIn("RUNNEL_CUDA_ARCHITECTURES=90a-real\n", calls)
+        self.assertIn("-DRUNNEL_WATCHDOG=OFF -DRUNNEL_CUDA_ARCHITECTURES=90a-real\n", calls)
         # The generator runs from the bundle alone.
         python = next((one for one in (sys.executable, "/usr/bin/python3") if has_numpy(one)), None)
         if python is None:
@@ -120,6 +120,10 @@ class GpuBundle(unittest.TestCase):
             stdout=subprocess.PIPE,
         )
         self.assertTrue((model / "config.json").exists())
+
+    def test_the_watchdog_is_built_in_when_asked_for(self):
+        self.assertEqual(self.bundle("--lean", self.place / "lean.tar.gz", WATCHDOG="ON").returncode, 0)
+        self.assertIn("-DRUNNEL_WATCHDOG=ON ", (self.place / "calls").read_text())
 
     def test_a_lean_one_that_is_too_large_is_an_error(self):
         told = self.bundle("--lean", self.place / "lean.tar.gz", size=9_000_000)

@@ -250,22 +250,32 @@ class GpuCheck(unittest.TestCase):
         table = (self.logs / "gpu.md").read_text()
         for row in (
             "| a hop between two of 2 blocks | 0.3 | us | 600 cycles |  |",
-            "| a meeting, blocks x bytes from each: 16x2048 | 1.25 | us | 2,500 cycles | kMeeting = 700 |",
+            "| a meeting, blocks x bytes from each: 16x2048 | 1.25 | us | 2,500 cycles | meeting = 700 |",
             "| a bulk copy of 2 KiB from the cache | 0.5 | us | 1,000 cycles |  |",
-            "| bulk copies from the cache, one block | 100 | GB/s | 50 bytes a cycle | kCacheBlock = 48 |",
-            "| bulk copies from the cache, all blocks | 8,000 | GB/s | 4,000 bytes a cycle | kCache = 4200 |",
+            "| bulk copies from the cache, one block | 100 | GB/s | 50 bytes a cycle | cache_block = 48 |",
+            "| bulk copies from the cache, all blocks | 8,000 | GB/s | 4,000 bytes a cycle | cache = 4200 |",
             "| delivered by multicast, blocks of a cluster: 2, one cluster | 300 | GB/s | 150 bytes a cycle |  |",
-            "| states read and written, one block | 70 | GB/s | 35 bytes a cycle | kMemoryBlock = 40 |",
+            "| states read and written, one block | 70 | GB/s | 35 bytes a cycle | memory_block = 40 |",
         ):
             self.assertIn(row + "\n", table)
-        self.assertNotIn("kMemory =", table)  # it was not measured
+        self.assertNotIn("memory =", table)  # it was not measured
+
+    def test_costs_are_those_that_the_ceilings_measured(self):
+        self.assertEqual(self.check("ceilings").returncode, 0)
+        measured = {"meeting": 900, "cache_block": 50, "cache": 4000, "memory_block": 35}
+        self.assertEqual(json.loads((self.out / "costs.json").read_text()), measured)
+
+    def test_without_ceilings_there_are_no_costs(self):
+        self.program("gpu_ceilings", "echo '{\"copy_gb_s\": 4300.0}'")
+        self.assertEqual(self.check("ceilings").returncode, 0)
+        self.assertFalse((self.out / "costs.json").exists())
 
     def test_the_constants_of_the_report_are_those_of_the_kernel(self):
-        launch = (ROOT / "kernels" / "cuda" / "whole_launch.h").read_text()
+        header = (ROOT / "kernels" / "cuda" / "layer_costs.h").read_text()
         report = (ROOT / "bench" / "gpu" / "report.py").read_text()
-        constants = re.search(r"(?m)^LAYER_CYCLES = (\{.*\})$", report)
+        constants = re.search(r"(?m)^LAYER_COSTS = (\{.*\})$", report)
         for name, value in json.loads(constants.group(1)).items():
-            self.assertRegex(launch, rf"\b{name} = {value}\b")
+            self.assertRegex(header, rf"int64_t {name} = {value};")
 
     def test_threads_of_the_cpu_are_a_table(self):
         self.assertEqual(self.check("cpu_threads").returncode, 0)
@@ -313,7 +323,7 @@ class GpuCheck(unittest.TestCase):
         result = self.check("ceilings", "sessions")
         self.assertEqual(result.returncode, 0, result.stdout)
         names = {path.name for path in self.out.iterdir()}
-        self.assertEqual(names, {"device.txt", "parts.jsonl", "gpu.json", "gpu.md", "logs.tar.gz"})
+        self.assertEqual(names, {"device.txt", "parts.jsonl", "gpu.json", "gpu.md", "costs.json", "logs.tar.gz"})
         with tarfile.open(self.out / "logs.tar.gz") as archive:
             self.assertIn("./ceilings.log", archive.getnames())
             self.assertLess(50 * archive.getmember("./sessions.log").size, 16 << 20)
@@ -380,6 +390,13 @@ class GpuCheck(unittest.TestCase):
             self.assertIn("--whole off", (self.logs / "steps_mnist.log").read_text())
             self.assertIn("with a kernel for each operation", result.stdout)
             self.assertGreater(len(self.figures()), 0)
+
+    def test_the_watchdog_names_the_barrier_of_a_kernel_that_hangs(self):
+        line = "watchdog: block 3 thread 0 waits at 1024 (meetings at 1024) for phase 1"
+        self.program("gpu_steps", f"echo '{line}'; for i in 1 2 3 4 5 6; do echo more; done; exit 1")
+        result = self.check("smoke_pair")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(line, result.stdout)
 
     def test_figures_of_a_part_whose_bits_differ_are_reported(self):
         self.program("gpu_steps", f"echo '{STEP}'; exit 1")

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/product_library.h"
+#include "kernels/forwarding_backend.h"
 #include "tests/kernels/mirror_backend.h"
 
 namespace runnel {
@@ -16,28 +17,11 @@ const float kGuard = std::bit_cast<float>(0x7fbadbadU);  // a NaN with a face
 bool is_guard(float x) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(kGuard); }
 
 // Takes each operation through run() by itself, with so much work that all threads take part.
-class SharingBackend final : public Backend {
+class SharingBackend final : public ForwardingBackend {
  public:
-  explicit SharingBackend(std::unique_ptr<Backend> to) : to_(std::move(to)) {}
+  explicit SharingBackend(std::unique_ptr<Backend> to)
+      : ForwardingBackend(*to), to_(std::move(to)) {}
 
-  DeviceKind device() const override { return to_->device(); }
-  std::string numerics(Precision precision) const override { return to_->numerics(precision); }
-  bool batch_changes_bits() const override { return to_->batch_changes_bits(); }
-  Precision precise(Precision of) const override { return to_->precise(of); }
-  int64_t state_bytes(const Recurrence& recurrence) const override {
-    return to_->state_bytes(recurrence);
-  }
-  int64_t free_memory() const override { return to_->free_memory(); }
-  Status takes(const Recurrence& recurrence) const override { return to_->takes(recurrence); }
-  Status takes(const Attention& attention) const override { return to_->takes(attention); }
-  int chunk() const override { return to_->chunk(); }
-  bool takes_bf16_tables() const override { return to_->takes_bf16_tables(); }
-  bool takes_blocks(StoredType type) const override { return to_->takes_blocks(type); }
-  Buffer allocate(int64_t bytes, Memory memory) override { return to_->allocate(bytes, memory); }
-  Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
-    return to_->pack(weight, bias, precision);
-  }
-  void run(Rows rows, int64_t work, const Pass& pass) override { to_->run(rows, work, pass); }
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override {
     share([&](Backend& lane) { lane.embed(rows, values, control, embedding, out); });
@@ -79,16 +63,14 @@ class SharingBackend final : public Backend {
   void score(const Head& kind, View head, View targets, View log_probs) override {
     share([&](Backend& lane) { lane.score(kind, head, targets, log_probs); });
   }
-  void copy(Span from, Span to) override { to_->copy(from, to); }
-  void zero(Span bytes) override { to_->zero(bytes); }
 
  private:
   template <typename F>
   void share(const F& operation) {
     int32_t slot = 0;
     const int32_t first[] = {0, 1};
-    to_->run({&slot, first, 1}, int64_t{1} << 40,
-             [&operation](Backend& lane, int, int) { operation(lane); });
+    run({&slot, first, 1}, int64_t{1} << 40,
+        [&operation](Backend& lane, int, int) { operation(lane); });
   }
 
   std::unique_ptr<Backend> to_;

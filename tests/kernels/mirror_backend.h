@@ -5,35 +5,21 @@
 
 #include <algorithm>
 #include <memory>
-#include <string>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
-#include "kernels/backend.h"
+#include "kernels/forwarding_backend.h"
 
 namespace runnel {
 
-class MirrorBackend final : public Backend {
+class MirrorBackend final : public ForwardingBackend {
  public:
-  explicit MirrorBackend(std::unique_ptr<Backend> on) : on_(std::move(on)) {}
+  explicit MirrorBackend(std::unique_ptr<Backend> on)
+      : ForwardingBackend(*on), on_(std::move(on)) {}
 
-  DeviceKind device() const override { return on_->device(); }
-  std::string numerics(Precision precision) const override { return on_->numerics(precision); }
-  bool batch_changes_bits() const override { return on_->batch_changes_bits(); }
-  Precision precise(Precision of) const override { return on_->precise(of); }
-  int64_t state_bytes(const Recurrence& recurrence) const override {
-    return on_->state_bytes(recurrence);
-  }
-  int64_t free_memory() const override { return on_->free_memory(); }
-  Status takes(const Recurrence& recurrence) const override { return on_->takes(recurrence); }
-  Status takes(const Attention& attention) const override { return on_->takes(attention); }
-  int chunk() const override { return on_->chunk(); }
-  Buffer allocate(int64_t bytes, Memory memory) override { return on_->allocate(bytes, memory); }
-  Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {
-    return on_->pack(weight, bias, precision);
-  }
   void run(Rows rows, int64_t, const Pass& pass) override { pass(*this, 0, rows.count); }
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override {
@@ -53,6 +39,7 @@ class MirrorBackend final : public Backend {
     on_->matmul(from, weight, {end.activation, there(end.times), there(end.plus)}, to);
     bring_back();
   }
+  void matmuls(std::span<const Product> products) override { Backend::matmuls(products); }
   void norm(View x, View residual, const Norm& norm, View out) override {
     const View from = mirror(x);
     const View more = same(residual, x) ? from : mirror(residual);
@@ -135,9 +122,9 @@ class MirrorBackend final : public Backend {
     on_->score(kind, from, of, mirror(log_probs));
     bring_back();
   }
-  void copy(Span from, Span to) override { on_->copy(from, to); }
-  void zero(Span bytes) override { on_->zero(bytes); }
-  Result<bool> done(int later) override { return on_->done(later); }
+  // Fused kernels would read host memory, and every operation here waits for the device.
+  FusedSteps* fused() override { return nullptr; }
+  int launches() const override { return 1; }
 
  private:
   struct Mirrored {

@@ -273,7 +273,7 @@ TEST(WholeModel, ABatchTakesTheClustersThatAreThroughSoonest) {
   constexpr cuda::WholeSizes kPaper = {256, 8, 1024};
   const auto expect = [&](const cuda::ClusterRooms& rooms, int rows, int64_t clusters, int ranks,
                           int together, int tile_rows) {
-    const cuda::WholeShape shape = cuda::whole_shape(rows, {}, rooms, kPaper);
+    const cuda::WholeShape shape = cuda::whole_shape(rows, {}, rooms, kPaper, {});
     EXPECT_EQ(shape.clusters, clusters) << rows;
     EXPECT_EQ(1 << shape.ranks_log, ranks) << rows;
     EXPECT_EQ(1 << shape.tiles_log, together) << rows;
@@ -292,19 +292,40 @@ TEST(WholeModel, ABatchTakesTheClustersThatAreThroughSoonest) {
   expect({132, 66, 32, 15, 7}, 128, 8, 8, 1, 16);
   expect({132, 66, 32, 15, 7}, 256, 16, 4, 1, 16);
   const auto ranks = [&](int only, const cuda::ClusterRooms& rooms) {
-    return 1 << cuda::whole_shape(1, {only, 0}, rooms, kPaper).ranks_log;
+    return 1 << cuda::whole_shape(1, {only, 0}, rooms, kPaper, {}).ranks_log;
   };
   EXPECT_EQ(ranks(0, {132, 0, 0, 0, 0}), 1);
   EXPECT_EQ(ranks(4, kRooms), 4);
   EXPECT_EQ(ranks(16, {132, 66, 33, 16, 0}), 8);  // there are none such
-  EXPECT_EQ(cuda::whole_shape(64, {2, 8}, kRooms, kPaper).cluster(), 16);
+  EXPECT_EQ(cuda::whole_shape(64, {2, 8}, kRooms, kPaper, {}).cluster(), 16);
+}
+
+TEST(WholeModel, OtherCostsChooseOtherShapes) {
+  constexpr cuda::ClusterRooms kRooms = {132, 66, 33, 16, 8};
+  const auto ranks = [&](const LayerCosts& costs) {
+    return 1 << cuda::whole_shape(1, {}, kRooms, {256, 8, 1024}, costs).ranks_log;
+  };
+  EXPECT_EQ(ranks({}), 16);
+  EXPECT_EQ(ranks({.meeting = 100'000}), 1);      // blocks that meet lose more than they gain
+  EXPECT_EQ(ranks({.cache_block = 100'000}), 1);  // one block alone gets all weights in no time
+}
+
+TEST(WholeModel, OtherCostsChangeNoBits) {
+  const std::vector<SlotId> slots = some_slots(5);
+  const auto outcome = [&](const LayerCosts& costs) {
+    const auto backend = cuda::make_host_backend({.costs = costs});
+    return run(*model_on(*backend, plain_spec()), slots, 2, 1);
+  };
+  const Outcome expected = outcome({});
+  EXPECT_GE(expected.emitted.size(), slots.size());
+  EXPECT_TRUE(outcome({.meeting = 100'000}) == expected);
 }
 
 TEST(WholeModel, EveryRowHasATile) {
   for (const cuda::ClusterRooms& rooms :
        {cuda::ClusterRooms{132, 66, 33, 16, 8}, cuda::ClusterRooms{1, 0, 0, 0, 0}}) {
     for (int rows = 1; rows < 300; ++rows) {
-      const cuda::WholeShape shape = cuda::whole_shape(rows, {}, rooms, {128, 4, 512});
+      const cuda::WholeShape shape = cuda::whole_shape(rows, {}, rooms, {128, 4, 512}, {});
       const int64_t of_cluster = int64_t{shape.tile_rows} << shape.tiles_log;
       EXPECT_GE(shape.clusters * of_cluster, rows);
       EXPECT_LT((shape.clusters - 1) * of_cluster, rows);

@@ -6,7 +6,7 @@ import pathlib
 import unittest
 
 import axe_playwright_python
-from browser import COMPLETED, PAD, SHEET, SIDE, TEXT, BrowserTest, Server, eventually
+from browser import COMPLETED, MANY, PAD, SHEET, SIDE, TEXT, BrowserTest, Server, eventually
 from playwright.sync_api import Page
 
 PAINTED = '<div class="lower">'  # its background is a pattern, much darker than its text
@@ -91,7 +91,7 @@ class Everybody(BrowserTest):
             page.keyboard.press("Enter")
             self.start_at(page, TEXT)
             self.replace(page, "Text to read first", "Once ")
-            self.press(page, "Write")
+            self.activate(page, "Write")
             self.wait_for_text(page, 125)
             self.go_to(page, "Token")
             for _ in range(8):
@@ -104,7 +104,8 @@ class Everybody(BrowserTest):
             page.keyboard.press("Enter")
             self.wait_for_text(page, 125)
 
-    def press(self, page: Page, name: str, key: str = "Enter", exact: bool = False) -> None:
+    def activate(self, page: Page, name: str, key: str = "Enter", exact: bool = False) -> None:
+        """Goes to a control with the tab key, and presses a key there."""
         self.go_to(page, name, exact)
         page.keyboard.press(key)
 
@@ -126,50 +127,95 @@ class Everybody(BrowserTest):
     def test_a_conversation_by_keys_alone(self) -> None:
         with self.window(self.server) as page:
             self.start_at(page, "talk")
-            self.press(page, "Instructions and settings")
+            self.activate(page, "Instructions and settings")
             self.replace(page, "Values", "30")
             self.replace(page, "Your message", "The river was")
             page.keyboard.press("Enter")
             answered = page.get_by_role("button", name="Send", exact=True, disabled=False)
             page.get_by_role("button", name="Retry").wait_for()
             answered.wait_for()
-            self.press(page, "Retry")
+            self.activate(page, "Retry")
             page.get_by_text("2 of 2").wait_for()
             answered.wait_for()
-            self.press(page, "Version before", "Space")
+            self.activate(page, "Version before", "Space")
             page.get_by_text("1 of 2").wait_for()
-            self.press(page, "Edit")
+            self.activate(page, "Edit")
             page.keyboard.press("Control+a")
             page.keyboard.type("The sea was")
-            self.press(page, "Send edited")
+            self.activate(page, "Send edited")
             page.locator(".turn.user .said", has_text="The sea was").wait_for()
             answered.wait_for()
-            self.press(page, "New conversation")
+            self.activate(page, "New conversation")
             eventually(lambda: page.locator(".turn").count() == 0, "an empty conversation")
+
+    def test_an_answer_is_stopped_and_continued_by_keys_alone(self) -> None:
+        with self.window(self.server) as page:
+            self.start_at(page, "talk")
+            self.activate(page, "Instructions and settings")
+            self.replace(page, "Values", str(MANY))
+            self.replace(page, "Your message", "The river was")
+            page.keyboard.press("Enter")
+            answer = page.locator(".turn.assistant .said")
+            eventually(lambda: answer.count() == 1 and len(answer.inner_text()) > 20, "a part")
+            self.activate(page, "Stop")
+            idle = page.get_by_role("button", name="Send", exact=True, disabled=False)
+            idle.wait_for()
+            part = answer.text_content() or ""
+            self.go_to(page, "Instructions and settings")
+            self.replace(page, "Values", "10")
+            self.activate(page, "Continue", exact=True)
+            idle.wait_for()
+            eventually(lambda: len(answer.text_content() or "") > len(part), "the rest")
+            self.assertTrue((answer.text_content() or "").startswith(part))
+
+    def test_a_text_is_stopped_and_goes_back_by_keys_alone(self) -> None:
+        with self.window(self.server) as page:
+            self.start_at(page, "talk")
+            self.replace(page, "Text to read first", "Once ")
+            self.replace(page, "Values", str(MANY))
+            self.activate(page, "Write")
+            eventually(lambda: len(self.text(page)) > 60, "a part")
+            self.activate(page, "Stop")
+            eventually(lambda: self.is_idle(page), "the stop")
+            text = self.text(page)
+            self.replace(page, "Values", "10")
+            self.activate(page, "Continue", exact=True)
+            self.wait_for_text(page, len(text) + 10)
+            self.go_to(page, "Token")
+            page.keyboard.press("Home")
+            for _ in range(8):
+                page.keyboard.press("ArrowRight")
+            self.activate(page, "Go back to here")
+            eventually(lambda: "A 9 values" in page.locator(".branches").inner_text(), "position 9")
+            eventually(lambda: self.is_idle(page), "the end of the way back")
+            other = page.locator(".alternatives button:enabled").nth(1)
+            self.activate(page, other.get_attribute("aria-label") or "", exact=True)
+            eventually(lambda: page.locator(".branches button").count() == 2, "another branch")
+            eventually(lambda: self.is_idle(page) and len(self.text(page)) > 10, "its values")
 
     def test_branches_are_compared_and_states_loaded_by_keys_alone(self) -> None:
         with self.window(self.server) as page:
             self.start_at(page, TEXT)
             self.replace(page, "Text to read first", "Once ")
             self.replace(page, "Values", "20")
-            self.press(page, "Write")
+            self.activate(page, "Write")
             self.wait_for_text(page, 25)
-            self.press(page, "Fork", "Space", exact=True)
+            self.activate(page, "Fork", "Space", exact=True)
             eventually(lambda: "B 26 values" in page.locator(".branches").inner_text(), "a fork")
-            self.press(page, "Compare two branches")
+            self.activate(page, "Compare two branches")
             self.go_to(page, "Branch")
             page.keyboard.press("ArrowDown")
             both = page.locator(".compare .note").all_inner_texts
             eventually(lambda: both() == ["26 values, the first 26 alike"] * 2, "two alike branches")
-            self.press(page, "Continue both")
+            self.activate(page, "Continue both")
             eventually(lambda: all(text.startswith("86 values") for text in both()), "both are continued")
-            self.press(page, "Look at the state", "Space")
+            self.activate(page, "Look at the state", "Space")
             page.locator("canvas.matrix").first.wait_for()
             with page.expect_download() as file:
-                self.press(page, "Save state")
+                self.activate(page, "Save state")
             self.assertTrue(self.outlines(page))
             with page.expect_file_chooser() as chooser:
-                self.press(page, "Load state")
+                self.activate(page, "Load state")
             self.assertEqual(
                 self.outlines(page), ["Load state"], "the focus is seen, though the field itself is hidden"
             )
@@ -187,9 +233,11 @@ class Everybody(BrowserTest):
     def test_a_picture_is_drawn_and_played_by_keys_alone(self) -> None:
         with self.window(self.server) as page:
             self.wait_until_drawn(page, COMPLETED, 6)
+            self.activate(page, "Draw", exact=True)
+            self.wait_until_drawn(page, SHEET, 16)
             with page.expect_download():
-                self.press(page, "Save as PNG")
-            self.press(page, "Picture 1")
+                self.activate(page, "Save as PNG")
+            self.activate(page, "Picture 1")
             upper = SIDE * SIDE // 2
             eventually(lambda: self.pixels(page, PAD)[0][:upper] == self.pixels(page, SHEET)[0][:upper], "its half")
             self.go_to(page, "Play slowly")
@@ -200,13 +248,13 @@ class Everybody(BrowserTest):
             eventually(lambda: min(self.pixels(page, SHEET)[0]) < 0, "pictures that are not whole yet")
             page.keyboard.press("Space")
             eventually(lambda: page.get_by_role("button", name="Pause").count() == 0, "the pause")
-            self.press(page, "New picture")
+            self.activate(page, "New picture")
             eventually(lambda: "A 112 values" in page.locator(".branches").inner_text(), "four rows")
-            self.press(page, "Draw 4 rows")
+            self.activate(page, "Draw 4 rows")
             eventually(lambda: "A 224 values" in page.locator(".branches").inner_text(), "eight rows")
             self.go_to(page, "After row")
             page.keyboard.press("ArrowLeft")
-            self.press(page, "Fork here")
+            self.activate(page, "Fork here")
             eventually(lambda: "B 196 values" in page.locator(".branches").inner_text(), "a fork after row 7")
 
     def go_to(self, page: Page, name: str, exact: bool = False) -> None:

@@ -11,6 +11,17 @@ import urllib.request
 from browser import COMPLETED, PAD, PATIENCE, SESSION, SHEET, SIDE, TEXT, BrowserTest, Server, eventually
 from playwright.sync_api import Page
 
+# Notes, for each canvas, the number of rows that are drawn whenever it is painted.
+NOTE_ROWS = """() => {
+  const painted = window.painted = new Map();
+  const put = CanvasRenderingContext2D.prototype.putImageData;
+  CanvasRenderingContext2D.prototype.putImageData = function (pixels, ...rest) {
+    const drawn = pixels.data.filter((value, i) => i % 4 === 3 && value === 255).length;
+    painted.set(this.canvas, [...painted.get(this.canvas) ?? [], drawn / pixels.width]);
+    put.call(this, pixels, ...rest);
+  };
+}"""
+
 
 def png_size(path: pathlib.Path) -> tuple[int, int]:
     head = path.read_bytes()[:24]
@@ -51,6 +62,16 @@ class Pictures(BrowserTest):
                 page.get_by_role("button", name="Save as PNG").first.click()
             self.assertEqual(png_size(pathlib.Path(file.value.path())), (8 * (2 * SIDE + 2),) * 2)
 
+    def test_rows_appear_one_after_the_other(self) -> None:
+        with self.window(self.server) as page:
+            self.wait_until_drawn(page, COMPLETED, 6)
+            page.evaluate(NOTE_ROWS)
+            page.get_by_role("button", name="Draw", exact=True).click()
+            self.wait_until_drawn(page, SHEET, 16)
+            for canvas in page.locator(SHEET).all():
+                rows = canvas.evaluate("canvas => window.painted.get(canvas)")
+                self.assertEqual(rows[: SIDE + 1], list(range(SIDE + 1)))
+
     def assert_strip_counts(self, page: Page) -> None:
         """The strip tells of pictures that are drawn together."""
         page.evaluate(
@@ -78,6 +99,30 @@ class Pictures(BrowserTest):
             self.drag(page)
             self.assert_completed(page)
 
+    def test_the_upper_half_is_erased_and_taken_from_a_picture_with_the_mouse(self) -> None:
+        with self.window(self.server) as page:
+            self.wait_until_drawn(page, COMPLETED, 6)
+            page.get_by_role("button", name="Clear").click()
+            self.drag(page)
+            drawn = self.ink(page)
+            page.get_by_role("button", name="Eraser").click()
+            page.get_by_role("button", name="Eraser", pressed=True).wait_for()
+            self.drag(page)
+            self.assertLess(self.ink(page), drawn / 2)
+            self.assert_begin_with_the_pad(page)
+            page.get_by_role("button", name="Eraser").click()
+            page.get_by_role("button", name="Eraser", pressed=False).wait_for()
+            self.drag(page)
+            self.assertGreater(self.ink(page), drawn / 2)
+            page.locator(SHEET).first.click()
+            half = SIDE * SIDE // 2
+            eventually(lambda: self.pixels(page, PAD)[0][:half] == self.pixels(page, SHEET)[0][:half], "its half")
+            self.assert_begin_with_the_pad(page)
+
+    def ink(self, page: Page) -> int:
+        """The sum of the grey values in the upper half of the pad."""
+        return sum(self.pixels(page, PAD)[0][: SIDE * SIDE // 2])
+
     def drag(self, page: Page) -> None:
         page.locator(PAD).scroll_into_view_if_needed()
         box = page.locator(PAD).bounding_box()
@@ -90,16 +135,21 @@ class Pictures(BrowserTest):
 
     def assert_completed(self, page: Page) -> None:
         """Six pictures begin with the drawing on the pad, and end in different ways."""
+        upper = self.pixels(page, PAD)[0][: SIDE * SIDE // 2]
+        self.assertGreater(sum(value > 128 for value in upper), 8)
+        self.assert_begin_with_the_pad(page)
+        self.assertGreater(len({tuple(picture) for picture in self.pixels(page, COMPLETED)}), 1)
+
+    def assert_begin_with_the_pad(self, page: Page) -> None:
+        """Six whole pictures begin with the drawing on the pad."""
         half = SIDE * SIDE // 2
         upper = self.pixels(page, PAD)[0][:half]
-        self.assertGreater(sum(value > 128 for value in upper), 8)
 
         def done() -> bool:
             pictures = self.pixels(page, COMPLETED)
-            return all(picture[:half] == upper and min(picture) >= 0 for picture in pictures)
+            return len(pictures) == 6 and all(p[:half] == upper and min(p) >= 0 for p in pictures)
 
         eventually(done, "six completions")
-        self.assertGreater(len({tuple(picture) for picture in self.pixels(page, COMPLETED)}), 1)
 
     def test_the_upper_half_is_drawn_with_a_finger(self) -> None:
         with self.window(self.server, width=360, has_touch=True, is_mobile=True) as page:
@@ -127,10 +177,10 @@ class Pictures(BrowserTest):
             for key in ["Delete", *["ArrowUp"] * 3, " ", *["ArrowRight"] * 6, *["ArrowDown"] * 5, " "]:
                 page.keyboard.press(key)
             self.assert_completed(page)
-            before = sum(self.pixels(page, PAD)[0][: SIDE * SIDE // 2])
+            before = self.ink(page)
             for key in ["e", " ", *["ArrowUp"] * 5, " ", "Enter"]:
                 page.keyboard.press(key)
-            self.assertLess(sum(self.pixels(page, PAD)[0][: SIDE * SIDE // 2]), before)
+            self.assertLess(self.ink(page), before)
             page.keyboard.press("Tab")
             self.assertEqual(page.evaluate("document.activeElement.textContent"), "Eraser")
 
@@ -162,6 +212,9 @@ class Pictures(BrowserTest):
             self.assertEqual(len(picture[0]), SIDE * SIDE)
             page.get_by_text("Compare two branches").click()
             self.assertEqual(page.locator(".compare canvas").count(), 2)
+            page.get_by_role("slider", name="After row").fill("6")
+            page.get_by_role("button", name="Go back to here").click()
+            eventually(lambda: f"B {6 * SIDE} values" in page.locator(".branches").inner_text(), "the way back")
 
     def test_sessions_outlast_another_model_and_end_with_the_page(self) -> None:
         server = self.serve()

@@ -42,6 +42,16 @@ class Words(BrowserTest):
             self.wait_for_text(page, len(text) + 40)
             self.assertTrue(self.text(page).startswith(text))
 
+    def test_a_text_is_added_and_continued(self) -> None:
+        with self.open() as page:
+            self.choose(page, TEXT)
+            text = self.write(page)
+            added = " And the sea "
+            page.get_by_label("Text to read first").fill(added)
+            page.get_by_role("button", name="Add and continue").click()
+            self.wait_for_text(page, len(text + added) + 40)
+            self.assertTrue(self.text(page).startswith(text + added))
+
     def test_the_seed_decides(self) -> None:
         with self.open() as page:
             self.choose(page, TEXT)

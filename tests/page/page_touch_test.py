@@ -7,7 +7,7 @@ import pathlib
 import unittest
 from collections.abc import Iterator
 
-from browser import COMPLETED, ENDLESS, PAD, SESSION, SHEET, SIDE, TEXT, BrowserTest, Server, eventually
+from browser import COMPLETED, ENDLESS, MANY, PAD, SESSION, SHEET, SIDE, TEXT, BrowserTest, Server, eventually
 from playwright.sync_api import Locator, Page
 
 WIDTH = 360
@@ -74,6 +74,8 @@ class Touch(BrowserTest):
         line = [(0.3 + 0.05 * step, 0.25) for step in range(9)]
         with self.phone() as page:
             self.wait_until_drawn(page, COMPLETED, 6)
+            self.press_button(page, "Draw")
+            self.wait_until_drawn(page, SHEET, 16)
             self.press_button(page, "Clear")
             drawn = self.draw(page, line)
             self.assertGreater(drawn, 0)
@@ -151,6 +153,23 @@ class Touch(BrowserTest):
             eventually(lambda: page.get_by_role("button", name="Send", exact=True).is_enabled(), "the answer")
             self.press_button(page, "New conversation")
             eventually(lambda: page.locator(".turn").count() == 0, "an empty conversation")
+
+    def test_an_answer_is_stopped_and_continued(self) -> None:
+        with self.phone("talk") as page:
+            page.get_by_text("Instructions and settings").tap()
+            values = page.get_by_role("region", name="Chat").get_by_label("Values")
+            values.fill(str(MANY))
+            page.get_by_label("Your message", exact=True).fill("The river was ")
+            self.press_button(page, "Send")
+            answer = page.locator(".turn.assistant .said")
+            eventually(lambda: answer.count() == 1 and len(answer.inner_text()) > 20, "a part")
+            self.press_button(page, "Stop")
+            page.get_by_role("button", name="Send", exact=True, disabled=False).wait_for()
+            part = answer.text_content() or ""
+            values.fill("10")
+            self.press_button(page, "Continue")
+            eventually(lambda: len(answer.text_content() or "") > len(part), "the rest")
+            self.assertTrue((answer.text_content() or "").startswith(part))
 
     def test_values_are_continued(self) -> None:
         with self.phone("copy") as page:

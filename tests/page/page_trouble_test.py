@@ -8,10 +8,17 @@ import subprocess
 import tempfile
 import time
 import unittest
+from collections.abc import Callable
 
 from browser import COMPLETED, ENDLESS, MANY, RUNNEL, SHEET, TEXT, BrowserTest, eventually
 from playwright.sync_api import Page
 
+# How a key is used once it is typed.
+WAYS: dict[str, Callable[[Page], None]] = {
+    "mouse": lambda page: page.get_by_role("button", name="Use").click(),
+    "finger": lambda page: page.get_by_role("button", name="Use").tap(),
+    "keyboard": lambda page: page.get_by_label("Key").press("Enter"),
+}
 WATCHED = 6  # answers with the status, one a second
 
 
@@ -27,22 +34,22 @@ class Trouble(BrowserTest):
             key = re.search(r"rnl_\w+", made.stdout)
             assert key, made.stdout
             server = self.serve("--keys", str(keys))
-            with self.window(server, models=0) as page:
-                banner = page.locator("#lost")
-                eventually(lambda: "Type a key" in banner.inner_text(), "the question")
-                self.use(page, "wrong")
-                eventually(lambda: "key" in banner.inner_text(), "the refusal")
-                self.use(page, key[0])
-                self.wait_until_drawn(page, COMPLETED, 6)
-                self.assertFalse(banner.is_visible())
-                self.assertEqual(
-                    page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length"), 0
-                )
-                self.assertNotIn(key[0], page.url + page.content())
+            for name, use in WAYS.items():
+                with self.subTest(name), self.window(server, models=0, has_touch=True) as page:
+                    self.assert_key_is_asked_for(page, key[0], use)
 
-    def use(self, page: Page, key: str) -> None:
+    def assert_key_is_asked_for(self, page: Page, key: str, use: Callable[[Page], None]) -> None:
+        banner = page.locator("#lost")
+        eventually(lambda: "Type a key" in banner.inner_text(), "the question")
+        page.get_by_label("Key").fill("wrong")
+        use(page)
+        eventually(lambda: "key" in banner.inner_text(), "the refusal")
         page.get_by_label("Key").fill(key)
-        page.get_by_role("button", name="Use").click()
+        use(page)
+        self.wait_until_drawn(page, COMPLETED, 6)
+        self.assertFalse(banner.is_visible())
+        self.assertEqual(page.evaluate("localStorage.length + sessionStorage.length + document.cookie.length"), 0)
+        self.assertNotIn(key, page.url + page.content())
 
     def test_an_error_is_shown_in_the_words_of_the_server(self) -> None:
         with self.window(self.serve()) as page:

@@ -332,6 +332,17 @@ class Style(unittest.TestCase):
         found = {relative(path) for path in files_of_server if machine.search(path.read_text())}
         self.assertEqual(found, set(MACHINE_TIME))
 
+    def test_a_forwarding_backend_forwards_every_operation(self):
+        # The compiler finds only those that Backend does not define itself.
+        backend = (ROOT / "kernels/backend.h").read_text().split("\nclass Backend {\n")[1].split("\n};\n")[0]
+        forwarding = (ROOT / "kernels/forwarding_backend.h").read_text()
+        operations = sorted(re.findall(r"^  virtual [\w:<>*& ]*?(\w+)\(", backend, re.MULTILINE))
+        overridden = re.findall(r"^  [\w:<>*& ]*?(\w+)\([^{;]*\)(?: const)? override \{", forwarding, re.MULTILINE)
+        self.assertGreater(len(operations), 30)
+        self.assertEqual(sorted(overridden), operations)
+        for name in set(operations):
+            self.assertRegex(forwarding, rf"\binner_\.{name}\(")
+
     def test_a_type_is_defined_once(self):
         # Two types of one name share the code of their inline functions: the linker keeps that of one of them.
         places = collections.defaultdict(list)

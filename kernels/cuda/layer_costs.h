@@ -1,0 +1,33 @@
+// The costs by which the whole-model kernel's shape is chosen, and a file that replaces them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/status.h"
+
+namespace runnel {
+
+// The constants of cuda::layer_cycles(), in cycles, or in bytes per cycle where it says so. They
+// decide which shape of clusters a batch takes, and so how fast it is. All shapes compute the same
+// bits, so bits do not depend on the costs.
+struct LayerCosts {
+  int64_t meeting = 700;      // of a tile of several blocks
+  int64_t alone = 50;         // the same for a tile of one block
+  int64_t wait = 400;         // for another tile
+  int64_t norm = 600;         // of one row for each warp
+  int64_t product = 400;      // in addition to its weights
+  int64_t cache_block = 48;   // bytes per cycle from the cache to one block
+  int64_t cache = 4200;       // bytes per cycle from the cache to all blocks
+  int64_t memory_block = 40;  // bytes per cycle of states that one block reads and writes
+  int64_t memory = 2400;      // bytes per cycle of states that all blocks read and write
+
+  bool operator==(const LayerCosts&) const = default;
+};
+
+// Reads costs from a JSON object with the names above, such as {"meeting": 744, "cache_block": 28}.
+// bench/gpu/report.py writes one. A cost that the file does not name keeps its default. Errors are
+// those of read_file() and parse_json(), and INVALID_ARGUMENT for a name or a number that is wrong.
+Result<LayerCosts> read_layer_costs(const std::string& path);
+
+}  // namespace runnel
