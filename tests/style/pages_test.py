@@ -5,9 +5,19 @@ Run by ctest (test_style_pages), or by hand: tests/style/pages_test.py
 """
 
 import pathlib
+import runpy
+import subprocess
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+README_LINES = 129  # at most
+
+
+def tracked(*patterns):
+    """The files of the repository, or about to be in it, that match."""
+    command = ["git", "ls-files", "-co", "--exclude-standard", "--", *patterns]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return sorted(name for name in names if (ROOT / name).is_file())
 
 
 class Pages(unittest.TestCase):
@@ -23,6 +33,15 @@ class Pages(unittest.TestCase):
                 terms = card.partition("\n## Terms\n")[2]
                 self.assertIn("The weights are under", terms)
                 self.assertIn("\n## Data\n", card)
+
+    def test_readme_is_short_and_has_a_line_for_each_folder(self):
+        readme = (ROOT / "README.md").read_text()
+        self.assertLessEqual(len(readme.splitlines()), README_LINES)
+        folders = {name.split("/")[0] for name in tracked() if "/" in name and not name.startswith(".")}
+        described = runpy.run_path(str(ROOT / "scripts/map"))["FOLDERS"]
+        for folder in sorted(folders):
+            with self.subTest(folder):
+                self.assertIn(f"\n- [{folder}/]({folder}): {described.get(folder, '')}", readme)
 
 
 if __name__ == "__main__":
