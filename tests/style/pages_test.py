@@ -11,6 +11,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README_LINES = 129  # at most
+WRAP = runpy.run_path(str(ROOT / "scripts/wrap"))
+UNWRAPPED = "tests/golden/"  # written by the programs there
 
 
 def tracked(*patterns):
@@ -42,6 +44,31 @@ class Pages(unittest.TestCase):
         for folder in sorted(folders):
             with self.subTest(folder):
                 self.assertIn(f"\n- [{folder}/]({folder}): {described.get(folder, '')}", readme)
+
+    def test_markdown_is_wrapped(self):
+        faults = [
+            f"{name}:{line}: scripts/wrap {name}"
+            for name in tracked("*.md")
+            if not name.startswith(UNWRAPPED)
+            for line in WRAP["long_lines"]((ROOT / name).read_text())
+        ]
+        self.assertEqual(faults, [])
+
+    def test_wrapping_changes_nothing_but_the_ends_of_lines(self):
+        words = "word " * 30
+        item, table = f"- {words}", f"| {words} |"
+        code, picture = f"```\n{words}\n```", f"![{words.strip()}](a.png)"
+        page = f"# {words}\n\n{words}- {words}\n\n{item}\n{item}\n  1. {words}\n\n{table}\n\n{code}\n\n{picture}\n"
+        wrapped = WRAP["wrapped"](page)
+        self.assertEqual(wrapped.split(), page.split())
+        self.assertEqual(WRAP["wrapped"](wrapped), wrapped)
+        self.assertEqual(WRAP["long_lines"](wrapped), [])
+        for kept in (f"# {words}\n", table, code, picture):
+            self.assertIn(kept, wrapped)
+        long = [line for line in wrapped.splitlines() if len(line) > WRAP["COLUMNS"]]
+        self.assertEqual(len(long), 4)
+        self.assertEqual(len([line for line in wrapped.splitlines() if line.startswith(("- ", "  1. "))]), 3)
+        self.assertEqual(WRAP["filled"]([f"{'a' * 90} `b c d e f`"]), ["a" * 90, "`b c d e f`"])
 
 
 if __name__ == "__main__":
