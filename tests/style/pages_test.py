@@ -5,6 +5,7 @@ Run by ctest (test_style_pages), or by hand: tests/style/pages_test.py
 """
 
 import pathlib
+import re
 import runpy
 import subprocess
 import unittest
@@ -69,6 +70,14 @@ class Pages(unittest.TestCase):
         self.assertEqual(len(long), 4)
         self.assertEqual(len([line for line in wrapped.splitlines() if line.startswith(("- ", "  1. "))]), 3)
         self.assertEqual(WRAP["filled"]([f"{'a' * 90} `b c d e f`"]), ["a" * 90, "`b c d e f`"])
+
+    def test_pages_name_the_version_of_the_build(self):
+        [version] = re.findall(r"^project\(runnel VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+        named = re.findall(r"runnel_(\d[\w.]*)_amd64\.deb", (ROOT / "docs/deploy.md").read_text())
+        self.assertEqual(set(named), {version})
+        released = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+        self.assertEqual(released[0], "Unreleased")
+        self.assertTrue(released[1].startswith(f"{version} ("), released[1])
 
 
 if __name__ == "__main__":
