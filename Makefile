@@ -61,28 +61,33 @@ bench: ## measure the CPU beside PyTorch, write docs/benchmarks: twenty minutes 
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_cpu.py $(if $(BENCH_QUICK),--quick)
+	@scripts/wrap docs/benchmarks/cpu.md
 
 bench-load: ## load a server to twice what it can do, write docs/benchmarks/load.md: a quarter of an hour
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 scripts/runnel-random-bundle --preset mnist --endless --out build/bench/endless >/dev/null
 	@/usr/bin/python3 bench/report/bench_load.py build/release/runnel build/bench/endless docs/benchmarks
+	@scripts/wrap docs/benchmarks/load.md
 
 bench-prompts: ## measure streams beside long prompts, write docs/benchmarks/prompts.md: six minutes
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@test -d build/bench/rwkv7 || /usr/bin/python3 scripts/runnel-random-bundle --preset rwkv7 --dtype bf16 --out build/bench/rwkv7 >/dev/null
 	@/usr/bin/python3 bench/report/bench_prompts.py build/release/runnel build/bench/rwkv7 docs/benchmarks
+	@scripts/wrap docs/benchmarks/prompts.md
 
 bench-sessions: ## measure forks and states that move, write docs/benchmarks/sessions.md: two minutes
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_sessions.py build/release/runnel build/release/bench/bench_moves docs/benchmarks
+	@scripts/wrap docs/benchmarks/sessions.md
 
 bench-fleet: ## measure sessions in a store beyond the slots, write docs/benchmarks/fleet.md: a quarter of an hour, 2 GB of disk
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_fleet.py build/release/runnel docs/benchmarks
+	@scripts/wrap docs/benchmarks/fleet.md
 
 bench-http: ## measure OpenAI's API by HTTP beside the engine and gRPC, write docs/benchmarks/http.md: two minutes
 	@scripts/setup bench
@@ -90,26 +95,31 @@ bench-http: ## measure OpenAI's API by HTTP beside the engine and gRPC, write do
 	@/usr/bin/python3 scripts/runnel-random-bundle --preset mnist --endless --out build/bench/endless >/dev/null
 	@/usr/bin/python3 scripts/runnel-random-bundle --preset tiny --endless --text --out build/bench/tiny >/dev/null
 	@/usr/bin/python3 bench/report/bench_http.py build/release/runnel build/bench/endless build/bench/tiny docs/benchmarks
+	@scripts/wrap docs/benchmarks/http.md
 
 bench-text: ## measure RWKV-7 and Mamba-2 beside llama.cpp and rwkv, write docs/benchmarks/text.md: an hour and a half, 24 GB
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_text.py
+	@scripts/wrap docs/benchmarks/text.md
 
 bench-hybrids: ## measure hybrids at several positions beside llama.cpp, write docs/benchmarks/hybrids.md: an hour, 16 GB
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_hybrids.py
+	@scripts/wrap docs/benchmarks/hybrids.md
 
 bench-softmax: ## measure softmax and linear attention, write docs/benchmarks/softmax.md: a quarter of an hour
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_softmax.py
+	@scripts/wrap docs/benchmarks/softmax.md
 
 bench-chat: ## measure a conversation of 50 turns beside llama-server, write docs/benchmarks/chat.md: half an hour
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_chat.py
+	@scripts/wrap docs/benchmarks/chat.md
 
 bench-page: ## measure the loss of other streams while a page watches, write docs/benchmarks/page.md: two minutes
 	@scripts/setup test-page
@@ -120,6 +130,7 @@ soak: ## 10,000 sessions, clients of every kind, keys and models that change, wr
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/soak.py build/release/runnel docs/benchmarks $(if $(SOAK_QUICK),--seconds 600)
+	@scripts/wrap docs/benchmarks/soak.md
 
 long:  ## what takes hours: 20,000 simulated schedulers, floods of a minute, soak, load; results into docs/developing.md
 	@scripts/setup test

@@ -31,6 +31,23 @@ None: sequences are drawn at random. n symbols of 1 to 10 (n from 32 to 62), the
 to the end of 128. Figures count the second n symbols and the 0 that ends them.
 """,
 }
+WEIGHTS = "The weights are under the [Apache License 2.0](https://www.apache.org/licenses/LICENSE-2.0)."
+TERMS = {
+    "mnist": """\
+The images of MNIST, also those in the pictures of this card, are under [CC BY-SA
+3.0](https://creativecommons.org/licenses/by-sa/3.0/). The bundle contains none of them.
+""",
+    "cifar10": """\
+The photographs of CIFAR-10, also those in the pictures of this card, have no stated licence. The
+bundle contains none of them.
+""",
+    "text": """\
+The books are public domain in the USA, but not in every country. The bundle contains none of them.
+""",
+    "copy": """\
+No data were used that have terms.
+""",
+}
 
 
 def figure(available, bits, items, hits):
@@ -104,4 +121,8 @@ training/evaluate.py --runnel build/release/runnel {flags} --data DIR --first 10
 
 ## Data
 
-{DATA[run["dataset"]]}"""
+{DATA[run["dataset"]]}
+## Terms
+
+{WEIGHTS}
+{TERMS[run["dataset"]]}"""

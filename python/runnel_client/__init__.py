@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from runnel_client.options import Options
     from runnel_client.retry import Retry
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Access", "Client", "Generation", "Options", "Retry", "Session"]
 
 _MODULES = {

@@ -20,7 +20,7 @@ DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text()
 COMPOSE = [(ROOT / "docker" / name).read_text() for name in ("compose.yaml", "compose-tls.yaml")]
 HAPROXY = (ROOT / "docker" / "haproxy.cfg").read_text()
 IMAGE = (ROOT / "docker" / "image").read_text()
-DEPLOY = (ROOT / "docs" / "deploy.md").read_text()
+DEPLOY = "".join((ROOT / "docs" / name).read_text() for name in ("tls.md", "deploy.md"))
 RUNNEL = ""
 
 

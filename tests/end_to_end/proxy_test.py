@@ -22,7 +22,7 @@ from http2_frames import CONTINUATION, END_HEADERS, FRAME, HEADERS, PREFACE, SET
 
 
 class Proxy:
-    """HAProxy with a configuration that docs/deploy.md shows. `places` are its variables."""
+    """HAProxy with a configuration that docs/tls.md and docs/fleet.md show. `places` are its variables."""
 
     def __init__(self, config: str = "haproxy.cfg", **places: str) -> None:
         program = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin")

@@ -347,6 +347,7 @@ class RunTest(ToolTest):
             card = file.read()
         self.assertIn(f"{found['bits']:.4f}", card)
         self.assertIn("150 steps of 16 sequences", card)
+        self.assertIn("\n## Terms\n\nThe weights are under the [Apache License 2.0](", card)
         self.assertIn(f"--first 100 {self.path('tiny')}\n", card)
 
     def test_an_interrupted_run_ends_with_the_same_weights(self):
