@@ -53,8 +53,8 @@ class TileProducts {
                                        Activation activation, const Out& out) {
     for (int first = 0; first < share.tiles; first += kTilesAtOnce) {
       const int left = share.tiles - first;
-      // Counts that most shapes have are compiled in: no tile of theirs is asked whether it is
-      // there.
+      // The most frequent counts of tiles are compiled in, so that no tile needs a check whether it
+      // exists.
       if (left >= kTilesAtOnce) {
         take(share, next, FullPass<kTilesAtOnce>{first}, inputs, activation, out);
       } else if (left == kTileWarps) {
@@ -78,7 +78,7 @@ class TileProducts {
     // The position of its first tile's slot in a round of `rounds`.
     RUNNEL_DEVICE int slot(int rounds, int round) const { return first * rounds + round * tiles; }
   };
-  // One whose number of tiles is compiled in.
+  // A pass whose number of tiles is known to the compiler.
   template <int kTiles>
   struct FullPass {
     int first;
@@ -305,7 +305,7 @@ class TileProducts {
   RUNNEL_DEVICE RUNNEL_INLINE void await_shared(const AnyPass& pass, int first, int groups,
                                                 EachSums& sums) {
     const int end = (first + groups) * Now::kParts;
-    block_.each([&](int t) {  // each lane for another round's slot
+    block_.each([&](int t) {  // each lane waits for the slot of another round
       for (int i = 0; i < kTilesOfSharing; ++i) {
         const int tile = shared_tile(pass, t, i);
         if (tile < 0) continue;
@@ -418,8 +418,8 @@ class TileProducts {
     block_.each([&](int t) { weights_.fetch(fills[t], slot + at(t)); });
   }
 
-  // Calls use(activation) from a place where the compiler knows that it is relu, which then costs
-  // an instruction a number, or from one for all others.
+  // Calls use(activation). Relu is known to the compiler there, and then costs one instruction for
+  // each number.
   template <typename Use>
   RUNNEL_DEVICE RUNNEL_INLINE static void for_activation(Activation activation, const Use& use) {
     if (activation == Activation::kRelu) {
