@@ -162,7 +162,7 @@ class StoreSimulation {
   Clock clock_{TimePoint(std::chrono::hours(1))};
   const std::shared_ptr<MemoryShelf> shelf_ = std::make_shared<MemoryShelf>();
   std::array<int64_t, kSessions> positions_{};  // of the sessions, as the client knows them
-  TestServer untouched_{model(kSessions)};
+  TestServer untouched_{model(kSessions + 1)};  // and a call that keeps nothing
   std::array<std::unique_ptr<TestServer>, kServers> servers_;
 };
 
