@@ -1,4 +1,5 @@
-// Which calls a load is made of, and when each is due: decided by a seed alone, before any answer.
+// The plan of a load: its calls, and when each is due. A seed alone decides both, before any answer
+// arrives.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ class Lengths {
  private:
   enum class Kind { kOneOf, kRange, kExponential };
   Kind kind_ = Kind::kOneOf;
-  std::vector<int64_t> numbers_;  // the choices; first and last; the mean
+  // kOneOf: the choices; kRange: first and last; kExponential: the mean.
+  std::vector<int64_t> numbers_;
 };
 
 // The ways in which a client treats the stream of its call.
@@ -47,8 +49,8 @@ struct CallMix {
   Lengths prompt, values;
   double cancel_share = 0, stall_share = 0;  // of all calls
   uint64_t seed = 1;
-  int64_t max_length = 0;    // of the model's sequences; 0: no end. Longer calls are cut
-  int64_t least_prompt = 0;  // 1 for a model without a first value of its own
+  int64_t max_length = 0;    // of the model's sequences; 0: no limit. Longer calls are shortened
+  int64_t least_prompt = 0;  // 1 if the model has no first value of its own
 };
 
 class LoadPlan {

@@ -1,9 +1,11 @@
-// The operations, written once over a vector register. Included inside an anonymous namespace by
-// each isa_*.cc, which defines before it: Reg, kLanes, kRows, kAccumulators, set1, load, store,
-// load_n, store_n, first (the first n lanes, zero elsewhere), add, sub, mul, div, sqrt, max, min,
-// multiply_add(a, b, c) = a * b + c, if_above, scale_by_power, negate_if_odd, even and odd (of
-// pairs of bf16, widened), and dot_pairs where Factors::kPairs is used, and includes
-// elementary_inl.h and features_inl.h. No include guard and no includes: see isa.h.
+// The operations, written once over a vector register. Each isa_*.cc includes this file inside an
+// anonymous namespace. Before that it includes elementary_inl.h and features_inl.h, and defines:
+// - Reg, kLanes, kRows, kAccumulators;
+// - set1, load, store, load_n, store_n, first (the first n lanes, zero elsewhere);
+// - add, sub, mul, div, sqrt, max, min, multiply_add(a, b, c) = a * b + c;
+// - if_above, scale_by_power, negate_if_odd, even and odd (of pairs of bf16, widened);
+// - dot_pairs, if it uses Factors::kPairs.
+// No include guard and no includes: see isa.h.
 //
 // Everything that decides bits is here: which lane adds which element, and in which order. None of
 // it looks at the number of rows.
@@ -26,8 +28,8 @@ void exp_scaled(const float* x, int count, float shift, float scale, float* out)
   }
 }
 
-// out = x within [-1e30, 1e30]; returns the largest. max() gives its second argument for what is no
-// number.
+// out = x within [-1e30, 1e30]; returns the largest. A NaN becomes -1e30, because max() returns its
+// second argument if the first is a NaN.
 float make_finite(const float* x, int count, float* out) {
   const Reg least = set1(-1e30F);
   const Reg most = set1(1e30F);
@@ -68,18 +70,22 @@ inline void end_tile(const MatmulArgs& args, const float* sums, int width, int r
   }
 }
 
-// Whether the sums go out as they are, or through relu.
+// Whether the sums are stored unchanged or after relu, with no other activation, factor or
+// residual.
 inline bool ends_in_registers(const MatmulArgs& args) {
   return args.activation <= Activation::kRelu && args.times.data == nullptr &&
          args.plus.data == nullptr;
 }
 
-// How far ahead of its use a panel is asked for: what passes while it comes from a far cache. One
-// row takes panels as fast as they come: there the processor's own guess is better.
-constexpr int kAhead = 2048;  // words, of all panels that a tile reads
+// The prefetch distance of panels: the words that a tile reads while a line comes from a far cache.
+// A single row reads panels as fast as they come, and there the processor's own prefetching is
+// better.
+constexpr int kAhead = 2048;  // in words, over all panels that a tile reads together
 
-// What a word of a panel is multiplied with: a number of fp32 with one; of a pair, widened, each
-// half with one; a pair with a pair.
+// How a word of a panel is multiplied:
+// - kFp32: the word is a number of fp32, and is multiplied with one input;
+// - kWidened: the word is a pair. Each half is widened, and multiplied with one input;
+// - kPairs: the word is a pair, and is multiplied with a pair of inputs.
 enum class Factors { kFp32, kWidened, kPairs };
 
 // sum += x * column for kN rows and kColumns vectors.
@@ -100,7 +106,8 @@ RUNNEL_INLINE void multiply(const float* x, int64_t x_stride, const Reg (&column
   }
 }
 
-// One word of each of kColumns vectors, the first halves and then the second.
+// Multiplies kColumns vectors of pairs: the first numbers of the pairs with the input at x, then,
+// if `second` is true, the second numbers with the next input.
 template <int kN, int kColumns>
 RUNNEL_INLINE void multiply_widened(const float* x, int64_t x_stride, bool second,
                                     const Reg (&pairs)[kColumns], Reg (&sum)[kN][kColumns]) {
@@ -120,7 +127,7 @@ RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const fl
                                 Reg (&sum)[kN][2 * kP]) {
   const int64_t words = kFactors == Factors::kFp32 ? args.in : (args.in + 1) / 2;
   const int64_t panel_size = words * kPanel;
-  // Near its end a panel's stream goes on in the next tile, kP panels later.
+  // Near the end of a panel, the prefetch reaches into the next tile's panel, kP panels later.
   constexpr int64_t kNear = kAhead / kP;
   const int64_t turn = words - kNear / kPanel;
   for (int64_t k = 0; k < words; ++k, w += kPanel) {
@@ -185,8 +192,9 @@ RUNNEL_INLINE void end_sums(const MatmulArgs& args, Reg (&sum)[kN][2 * kP], int 
   store_tile(args, sum, row, col, cols);
 }
 
-// kN rows by kP panels in registers. Each output element is one accumulator that starts from the
-// bias and takes one product after the other: the order of sums of all but step32_inl.h.
+// kN rows by kP panels in registers. Each output element is one accumulator, which starts from the
+// bias and adds one product after the other. All products have this order of sums, except those
+// of step32_inl.h and blocks_inl.h.
 template <Factors kFactors, int kN, int kP>
 void tile(const MatmulArgs& args, int row, int panel) {
   const int64_t words = kFactors == Factors::kFp32 ? args.in : (args.in + 1) / 2;
@@ -202,8 +210,8 @@ void tile(const MatmulArgs& args, int row, int panel) {
   end_sums<kN, kP>(args, sum, row, panel);
 }
 
-// Panels [begin, end) for kN rows, kP at once while they last: few rows need several panels, or
-// each multiply-add would wait for the one before it.
+// Computes panels [begin, end) for kN rows: kP panels at once, and the rest with fewer. If there
+// are few rows, a tile needs several panels, or each multiply-add would wait for the one before it.
 template <Factors kFactors, int kN, int kP>
 void panels(const MatmulArgs& args, int row, int begin, int end) {
   for (; begin + kP <= end; begin += kP) tile<kFactors, kN, kP>(args, row, begin);
@@ -229,8 +237,8 @@ void rows_by_panels(const MatmulArgs& args, int rows, int row, int begin, int en
 template <Factors kFactors>
 void matmul(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
   const int blocks = (rows + kRows - 1) / kRows;
-  // One block of rows: all its panels. Several: a panel stays in the cache while the blocks pass
-  // over it.
+  // A single block of rows takes all panels at once. If there are several blocks, all of them take
+  // a panel while it is in the cache, and then the next panel.
   const int step = blocks == 1 ? panel_end - panel_begin : 1;
   for (int panel = panel_begin; panel < panel_end; panel += step) {
     for (int block = 0; block < blocks; ++block) {
@@ -313,7 +321,7 @@ inline void gate_normed(const NormArgs& args, int64_t row, float* out) {
   });
 }
 
-// Columns [begin, begin + width) of a row: its group `begin / width`.
+// Computes the norm of a group of a row: group `begin / width`, columns [begin, begin + width).
 inline void norm_group(const NormArgs& args, int64_t row, int begin, int width, float* out) {
   const float* x = row_of(args.x, row) + begin;
   const float* residual =

@@ -1,8 +1,10 @@
-// Products of bytes by AVX-512's instruction for them, for blocks_inl.h. Included inside an
+// Products of bytes with the VNNI instruction of AVX-512, for blocks_inl.h. Included inside an
 // anonymous namespace by isa_*.cc, after avx512_inl.h. No include guard and no includes: see isa.h.
 
 constexpr bool kPlanes = true;
-// Adds the products of four bytes of each word, without a sign, and four integers of two bytes.
+// Adds the products of the four unsigned bytes in each word of `bytes` and four signed integers of
+// two bytes. x[0] has the lower bytes of the integers and x[1] the upper bytes, and their products
+// go into sums[0] and sums[1].
 inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
   sums[0] = _mm512_dpbusd_epi32(sums[0], bytes, _mm512_set1_epi32(x[0]));
   sums[1] = _mm512_dpbusd_epi32(sums[1], bytes, _mm512_set1_epi32(x[1]));

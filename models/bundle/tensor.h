@@ -1,4 +1,4 @@
-// Tensors as they are stored: read where they lie, one at a time, so that a model never needs its
+// Tensors as they are stored, read in place and one at a time, so that a model never needs its
 // weights in memory twice.
 #pragma once
 
@@ -18,7 +18,8 @@ namespace runnel {
 // Bytes of one element of a plain type, or of a block.
 constexpr int64_t bytes_of(StoredType type) { return format_of(type).bytes; }
 
-// A tensor in memory that somebody else keeps, little-endian and row-major, at any address.
+// A view of a tensor in memory that another object owns, little-endian and row-major, at any
+// address.
 struct Tensor {
   StoredType type = StoredType::kF32;
   std::vector<int64_t> shape;
@@ -29,15 +30,15 @@ struct Tensor {
   }
 };
 
-// Elements [first, first + out.size()) as fp32. F16 and BF16 widen exactly; of
-// blocks the product and the sum are rounded (kernels/blocks.h).
+// Elements [first, first + out.size()) as fp32. F16 and BF16 widen exactly. A weight of a block is
+// computed from a product and a sum, and both are rounded (kernels/blocks.h).
 void widen(const Tensor& tensor, int64_t first, std::span<float> out);
 
 // All elements as fp32.
 std::vector<float> widened(const Tensor& tensor);
 
-// The place of the first element that is a NaN or an infinity, or of the first element of a block
-// with such a scale; elements() where there is none.
+// The index of the first element that is a NaN or an infinity. For blocks: the index of the first
+// element of the first block with such a scale. elements() if there is none.
 int64_t first_not_finite(const Tensor& tensor);
 
 // The memory that tensors lie in.
@@ -48,12 +49,13 @@ class TensorMemory {
   TensorMemory& operator=(const TensorMemory&) = delete;
   virtual ~TensorMemory() = default;
 
-  // INVALID_ARGUMENT, naming file and tensor, when an element of a tensor of a file is a NaN or an
-  // infinity. It looks through a tensor once, so that a tensor can be checked where it is used.
+  // INVALID_ARGUMENT with the names of the file and the tensor, if the tensor comes from a file and
+  // an element is a NaN or an infinity. The elements are searched only once, so a tensor can be
+  // checked wherever it is used.
   virtual Status check(const std::string& /*name*/) const { return {}; }
 
-  // Says that the bytes, of a tensor, are not read for a while: what can be had again need not stay
-  // in memory meanwhile.
+  // Says that `bytes`, which belong to a tensor, will not be read for a while. Bytes that can be
+  // read again, for example from a file, need not stay in memory during that time.
   virtual void release(std::span<const std::byte> /*bytes*/) const {}
 
   // The digest of the weights. It may take a while: ask for it last.

@@ -17,14 +17,15 @@ namespace runnel {
 
 struct Spec;
 
-// Whose layers these are. It decides the recurrent mixer, the feed-forward and the names of
-// tensors.
+// The published architecture that the layers follow. It decides the recurrent mixer, the
+// feed-forward and the names of tensors.
 enum class HybridStyle : uint8_t { kQwen35, kLfm2, kGranite, kFalconH1, kNemotronH };
 
-// Where the gate of Mamba-2's output stands; kNone: a gate without a norm.
+// The order of the gate and the norm of Mamba-2's output. kNone: a gate without a norm.
 enum class GatedNormKind : uint8_t { kNone, kGateFirst, kNormFirst };
 
-// Factors of a network's activations, each of the output of a layer or of its input.
+// Factors that scale activations. Each applies to the input or the output of one part of the
+// network.
 struct HybridFactors {
   float embedding = 1.0F;
   float recurrent_in = 1.0F, recurrent_out = 1.0F;
@@ -38,7 +39,7 @@ struct HybridFactors {
 struct HybridSpec {
   HybridStyle style = HybridStyle::kQwen35;
   // A letter for each layer: r recurrent, a attention, b both side by side, f feed-forward alone.
-  // But for Nemotron-H's, every layer has a feed-forward, too.
+  // Except in Nemotron-H, every layer also has a feed-forward.
   std::string layers;
   int width = 0;  // of the residual stream
   int ffn = 0;
@@ -63,34 +64,34 @@ struct HybridSpec {
   float norm_eps = 1e-6F;
   HybridFactors factors;
   bool nested = false;  // Qwen3.5: tensors lie under model.language_model
-  bool gguf = false;    // the file is one of llama.cpp's converter
+  bool gguf = false;    // the file was written by llama.cpp's converter
   bool tied = false;    // the head is the embedding
-  int table_rows = 0;   // of embedding and head: Spec::vocabulary and padding
+  int table_rows = 0;   // of the embedding and of the head: Spec::vocabulary, then padding
 
   int depth() const { return static_cast<int>(layers.size()); }
   bool is_recurrent(int layer) const { return layers[layer] == 'r' || layers[layer] == 'b'; }
   bool attends(int layer) const { return layers[layer] == 'a' || layers[layer] == 'b'; }
   bool feeds(int layer) const { return style != HybridStyle::kNemotronH || layers[layer] == 'f'; }
   bool has(char letter) const { return layers.find(letter) != std::string::npos; }
-  // In any of its layers.
+  // Whether any layer has one.
   bool has_recurrence() const { return has('r') || has('b'); }
   bool has_attention() const { return has('a') || has('b'); }
 
   bool is_mamba2() const { return style >= HybridStyle::kGranite; }
   bool gates_attention() const { return style == HybridStyle::kQwen35; }
   bool norms_heads() const { return style <= HybridStyle::kLfm2; }  // of queries and keys
-  // The norms' scales lack 1, which GGUF files have added.
+  // Whether 1 must be added to the norms' scales. GGUF files have it added already.
   bool zero_centred() const { return style == HybridStyle::kQwen35 && !gguf; }
   bool joined_ffn() const { return style == HybridStyle::kGranite && !gguf; }
   bool gates_ffn() const { return style != HybridStyle::kNemotronH; }
 
-  // Columns of what layers compute.
+  // Columns of activations.
   int attended() const { return heads * head_size; }
   int keys() const { return key_heads * dk; }
   int inner() const { return recurrent_heads * dv; }
-  // Of the recurrent mixer's convolution.
+  // Columns of the recurrent mixer's convolution.
   int channels() const { return style == HybridStyle::kLfm2 ? width : 2 * keys() + inner(); }
-  // Of Mamba-2's projection, [z x B C dt].
+  // Columns of Mamba-2's projection, [z x B C dt].
   int projected() const { return inner() + channels() + recurrent_heads; }
 };
 
@@ -117,13 +118,14 @@ void each_factor(Factors& factors, const Visit& visit) {
 struct HybridNames {
   std::string table, layers, final_norm;
   const char* head;
-  const char *norm, *ffn_norm;  // the latter is a whole name
-  // After `attention`.
+  const char *norm, *ffn_norm;  // ffn_norm is complete: no ".weight" is added
+  // Each of these follows the prefix `attention`.
   const char *attention, *query, *key, *value, *attention_out, *query_norm, *key_norm;
-  // After `recurrent`. Rates, the bias of dt and the skip are whole names.
+  // Each of these follows the prefix `recurrent`. `rates`, `dt_bias` and `skip` are complete: no
+  // ".weight" is added.
   const char *recurrent, *in, *convolution, *rates, *dt_bias, *skip, *gated_norm, *out;
   const char *qkv, *z, *rate, *dt;           // of Gated DeltaNet
-  const char *ffn_gate, *ffn_up, *ffn_down;  // a joined gate has the rows of up, too
+  const char *ffn_gate, *ffn_up, *ffn_down;  // ffn_gate has ffn_up's rows, too, if joined_ffn()
 
   // "model.layers.3."
   std::string layer(int index) const { return layers + std::to_string(index) + "."; }
@@ -140,7 +142,7 @@ std::vector<LayerStates> layers_of(const HybridSpec& sizes);
 // Every tensor of the model.
 std::vector<ExpectedTensor> tensors_of(const HybridSpec& sizes, const Spec& spec);
 
-// The model's shape in words, as rows of (what, text).
+// The model's shape in words, as rows of (label, text).
 std::vector<std::pair<std::string, std::string>> description_of(const HybridSpec& sizes,
                                                                 const Spec& spec);
 

@@ -1,7 +1,7 @@
 // The engine's functions about sessions, for a server that may keep sessions in a store. Without a
-// store each is the function of Engine. With a store, a session is loaded before it is used, and
-// `done` is called after the change has been saved. `done` may run on the scheduler's thread, and
-// must not block.
+// store, each does the same as the function of Engine with its name. With a store, a session is
+// loaded before it is used, and `done` is called after the change has been saved. `done` may run on
+// the scheduler's thread, and must not block.
 #pragma once
 
 #include <functional>

@@ -9,8 +9,8 @@
 
 namespace runnel {
 
-// Starts the call that `request` asks for. The reactor owns itself until the call is over, and
-// never blocks; `state` outlives it.
+// Starts the call that `request` asks for. The reactor deletes itself when the call is over, and
+// never blocks. `state` must outlive it.
 grpc::ServerWriteReactor<grpc::ByteBuffer>* start_generate(ServerContext& state,
                                                            grpc::CallbackServerContext& context,
                                                            const grpc::ByteBuffer& request);

@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// Counts one call from begin() to end(), or to its own end.
+// Counts one call, from begin() until end() or, without that, until the object is destroyed.
 class CallQuota {
  public:
   CallQuota() = default;

@@ -1,4 +1,4 @@
-// The routes of runnel's own paths.
+// The HTTP routes of runnel's own API, which the door REST serves.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,8 @@
 
 namespace runnel {
 
-// `gate` guards all routes. `state` must outlive the server of the routes and every call that they
-// begin.
+// `gate` guards all routes. `state` must outlive the HTTP server that has these routes, and every
+// call that they begin.
 std::vector<HttpRoute> rest_routes(ServerContext& state, const Gate& gate);
 
 }  // namespace runnel
