@@ -70,8 +70,9 @@ return 1
 )";
 
 // The ids of sessions in the list KEYS[1], from ARGV[1] on, at most ARGV[2], a line each. Examines
-// at most ARGV[3] members, and removes those whose records have expired. The first line is empty,
-// or the id of the last of so many members: then there may be more.
+// at most ARGV[3] members, and removes those whose records have expired. The first line is
+// empty. Where it has examined ARGV[3] members, it is the id of the last one, and there may be
+// more.
 constexpr std::string_view kList = R"(#!lua flags=allow-oom
 local most, lines = tonumber(ARGV[2]), {''}
 local found = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[1], '+', 'LIMIT', 0, ARGV[3])
