@@ -156,7 +156,7 @@ class RaceTest(FleetTest):
     def follow(
         self, reference: Session, heard: dict[int, Made], unheard: dict[int, list[Made]], position: int, left: int
     ) -> int | None:
-        """Makes the calls from `position` on, of which `left` were heard, and returns where they end. None: they differ.
+        """Makes the calls from `position` on, of which `left` were heard. Returns where they end; None: they differ.
 
         Where none was heard, any of the others may be the one that was saved, and each is tried in a child.
         """
