@@ -223,7 +223,8 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
   if (status.ok()) status = write(key, record);
   if (status.ok()) return record.epoch;
   remove_unused(key, record.epoch);
-  remove_from_list(key, record);
+  const auto left = read(key);  // it may be there, and only its name not be durable
+  if (left.ok() && !*left) remove_from_list(key, record);
   return status;
 }
 
@@ -241,16 +242,17 @@ void DirectoryStore::remove_from_list(const std::string& key, const Record& reco
 
 Result<std::vector<std::string>> DirectoryStore::list(const std::string& list,
                                                       const std::string& after, size_t most) {
-  const auto names = folder_.list();
-  if (!names.ok()) return names.status();
   const std::string prefix = list_prefix(list);
   const size_t start = prefix.size() + kKeyLength + 1;  // of the id
   std::vector<std::string> ids;
-  for (const std::string& name : *names) {
-    if (!name.starts_with(prefix) || name.size() <= start) continue;
-    std::string id = name.substr(start);
-    if (id > after && is_listed_id(id)) ids.push_back(std::move(id));
-  }
+  const Status status = folder_.each([&](std::string_view name) {
+    if (!name.starts_with(prefix) || name.size() <= start) return;
+    const std::string_view id = name.substr(start);
+    if (id <= after || !is_listed_id(id)) return;
+    ids.emplace_back(id);
+    if (ids.size() >= 2 * (most + 1)) keep_first(ids, most);
+  });
+  if (!status.ok()) return status;
   keep_first(ids, most);
   return ids;
 }
@@ -334,6 +336,7 @@ Status DirectoryStore::sweep() {
   const auto names = folder_.list();
   if (!names.ok()) return names.status();
   Status first;
+  std::vector<std::string> listed;
   for (const std::string& name : *names) {
     Status status;
     if (name.find('~') != name.npos) {
@@ -341,12 +344,16 @@ Status DirectoryStore::sweep() {
     } else if (name.starts_with(kServer)) {
       if (is_old(name) && !folder_.is_locked(name)) folder_.remove(name);
     } else if (name.starts_with(kListed)) {
-      status = sweep_listed(name);
+      listed.push_back(name);
     } else if (name.ends_with(kStateEnd)) {
       status = sweep_state(name);
     } else if (name.ends_with(kRecordEnd)) {
       status = sweep_record(name.substr(0, name.size() - kRecordEnd.size()));
     }
+    if (first.ok()) first = status;
+  }
+  for (const std::string& name : listed) {  // once the sessions that have expired are gone
+    const Status status = sweep_listed(name);
     if (first.ok()) first = status;
   }
   return first;
@@ -381,14 +388,11 @@ Status DirectoryStore::sweep_listed(const std::string& name) {
   const size_t start = list_prefix(std::string(kListNameLength, '0')).size();
   const std::string key = name.size() < start ? "" : name.substr(start, kKeyLength);
   if (!is_record_key(key)) return {};
-  const auto is_used = [&] {
-    const auto record = read(key);
-    return !record.ok() || (*record && listed_name(key, **record) == name);
-  };
-  if (is_used()) return {};
+  const auto is_gone = [&] { return !folder_.written_at(record_name(key)) && errno == ENOENT; };
+  if (!is_gone()) return {};
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  if (!is_used()) folder_.remove(name);
+  if (is_gone()) folder_.remove(name);
   return {};
 }
 

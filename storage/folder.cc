@@ -177,18 +177,23 @@ bool Folder::remove(const std::string& name) const {
   return unlinkat(directory_.descriptor(), name.c_str(), 0) == 0;
 }
 
-Result<std::vector<std::string>> Folder::list() const {
+Status Folder::each(const std::function<void(std::string_view)>& take) const {
   // A copy of the descriptor would share its position with the other copies.
   const int again = openat(directory_.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(again < 0 ? nullptr : fdopendir(again),
                                                     closedir);
   if (entries == nullptr) return failed("list", "", errno);
-  std::vector<std::string> names;
   for (const dirent* entry = readdir(entries.get()); entry != nullptr;
        entry = readdir(entries.get())) {
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
+    if (entry->d_name[0] != '.') take(entry->d_name);
   }
-  return names;
+  return {};
+}
+
+Result<std::vector<std::string>> Folder::list() const {
+  std::vector<std::string> names;
+  const Status status = each([&](std::string_view name) { names.emplace_back(name); });
+  return status.ok() ? Result<std::vector<std::string>>(std::move(names)) : status;
 }
 
 std::optional<int64_t> Folder::written_at(const std::string& name) const {

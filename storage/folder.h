@@ -72,6 +72,8 @@ class Folder {
   Status rename(const std::string& temporary, const std::string& name, bool durable);
   // False if there was no such file.
   bool remove(const std::string& name) const;
+  // Gives the name of each file to `take`.
+  Status each(const std::function<void(std::string_view)>& take) const;
   // The names of all files.
   Result<std::vector<std::string>> list() const;
   // Milliseconds since 1970 when a file was last written; none if there is no such file.

@@ -18,6 +18,7 @@ constexpr std::string_view kPrefix = "runnel:";
 constexpr std::string_view kUnnamedMs = "600000";
 constexpr int64_t kMostMs = int64_t{1} << 47;  // an epoch has room for it
 constexpr size_t kAhead = 2;  // pieces that are asked for, or sent, without a reply
+constexpr std::string_view kMostExamined = "1000";  // members of a list, by one script
 static_assert(kMostBulkBytes >= kMostRecordBytes);
 
 // The time of Redis, and if there is a record its text and version.
@@ -34,7 +35,9 @@ return {now, text, redis.sha1hex(text)}
 // until the record and its state expire. ARGV[4]: the epoch of its state. ARGV[5]: the epoch of the
 // state that it had before, '' to keep it. ARGV[6]: the number of pieces that become its state.
 // ARGV[7]: the name that they have. ARGV[8]: the list of the session, '' if it is in none. ARGV[9]:
-// the session there. If the user may not write lists, nothing changes.
+// the session there. If the user may not write lists, nothing changes. When a list gets a session,
+// three of it are drawn, and it loses those whose records have expired: so they cannot be much more
+// than a third of it.
 constexpr std::string_view kSwap = R"(
 local text = redis.call('GET', KEYS[1])
 if (text and redis.sha1hex(text) or '') ~= ARGV[1] then return 0 end
@@ -42,7 +45,14 @@ local function piece(epoch, n) return KEYS[1] .. ':' .. epoch .. ':' .. n end
 if ARGV[8] ~= '' and ARGV[2] == '' then
   redis.call('ZREM', ARGV[8], ARGV[9])
 elseif ARGV[8] ~= '' then
-  redis.call('ZADD', ARGV[8], 0, ARGV[9])
+  if redis.call('ZADD', ARGV[8], 0, ARGV[9]) == 1 then
+    for _, member in ipairs(redis.call('ZRANDMEMBER', ARGV[8], 3)) do
+      local key = string.match(member, '\n(.*)$') or ''
+      if member ~= ARGV[9] and redis.call('EXISTS', 'runnel:' .. key) == 0 then
+        redis.call('ZREM', ARGV[8], member)
+      end
+    end
+  end
   redis.call('PEXPIRE', ARGV[8], ARGV[3], 'NX')
   redis.call('PEXPIRE', ARGV[8], ARGV[3], 'GT')
 end
@@ -59,30 +69,31 @@ while ARGV[5] ~= '' and redis.call('UNLINK', piece(ARGV[5], n)) == 1 do n = n + 
 return 1
 )";
 
-// The ids of sessions in the list KEYS[1], from ARGV[1] on, at most ARGV[2], a line each. Removes
-// those whose records have expired.
+// The ids of sessions in the list KEYS[1], from ARGV[1] on, at most ARGV[2], a line each. Examines
+// at most ARGV[3] members, and removes those whose records have expired. The first line is
+// empty. Where it has examined ARGV[3] members, it is the id of the last one, and there may be
+// more.
 constexpr std::string_view kList = R"(#!lua flags=allow-oom
-local after, most, ids = ARGV[1], tonumber(ARGV[2]), {}
-while #ids < most do
-  local found = redis.call('ZRANGEBYLEX', KEYS[1], after, '+', 'LIMIT', 0, most - #ids)
-  if #found == 0 then break end
-  for _, member in ipairs(found) do
-    local id, key = string.match(member, '^(.-)\n(.*)$')
-    if id and redis.call('EXISTS', 'runnel:' .. key) == 1 then
-      ids[#ids + 1] = id
-    else
-      redis.call('ZREM', KEYS[1], member)
-    end
+local most, lines = tonumber(ARGV[2]), {''}
+local found = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[1], '+', 'LIMIT', 0, ARGV[3])
+for i, member in ipairs(found) do
+  if #lines > most then return table.concat(lines, '\n') end
+  local id, key = string.match(member, '^(.-)\n(.*)$')
+  if id and redis.call('EXISTS', 'runnel:' .. key) == 1 then
+    lines[#lines + 1] = id
+  else
+    redis.call('ZREM', KEYS[1], member)
   end
-  after = '(' .. found[#found]
+  if i == tonumber(ARGV[3]) then lines[1] = string.match(member, '^[^\n]*') end
 end
-return table.concat(ids, '\n')
+return table.concat(lines, '\n')
 )";
 
 // Changes nothing, and is refused where a user may not do with lists what the other scripts do.
 constexpr std::string_view kMayList = R"(#!lua flags=allow-oom
 redis.call('ZADD', KEYS[1], 'XX', 0, '')
 redis.call('ZREM', KEYS[1], '')
+redis.call('ZRANDMEMBER', KEYS[1], 3)
 redis.call('ZRANGEBYLEX', KEYS[1], '-', '+')
 return redis.call('EXISTS', KEYS[1])
 )";
@@ -311,19 +322,29 @@ Result<std::vector<std::string>> RedisStore::list(const std::string& list, const
   const auto client = pool_.take();
   if (!client.ok()) return client.status();
   const std::string name = list_name(list);
-  // Beyond every key in hexadecimal digits.
-  const std::string from = after.empty() ? "-" : "(" + after + "\ng";
-  const std::string count = std::to_string(most);
-  const std::array<std::string_view, 6> words = {"EVAL", kList, "1", name, from, count};
-  const auto reply = (*client)->ask(words, RespKind::kBulk);
-  if (!reply.ok()) return reply.status();
   std::vector<std::string> ids;
-  std::istringstream lines(reply->text);
-  for (std::string id; std::getline(lines, id);) {
-    if (!is_listed_id(id) || ids.size() == most) return (*client)->wrong_reply();
-    ids.push_back(std::move(id));
+  // Each script continues after the one before, until the time of a call is over.
+  for (std::string last = after;;) {
+    // Beyond every key in hexadecimal digits.
+    const std::string from = last.empty() ? "-" : "(" + last + "\ng";
+    const std::string count = std::to_string(most - ids.size());
+    const std::array<std::string_view, 7> words = {"EVAL", kList, "1",          name,
+                                                   from,   count, kMostExamined};
+    const auto reply = (*client)->ask(words, RespKind::kBulk);
+    if (!reply.ok()) return reply.status();
+    std::istringstream lines(reply->text);
+    std::string examined;
+    std::getline(lines, examined);
+    if (!examined.empty() && !(is_listed_id(examined) && examined > last)) {
+      return (*client)->wrong_reply();
+    }
+    for (std::string id; std::getline(lines, id);) {
+      if (!is_listed_id(id) || ids.size() == most) return (*client)->wrong_reply();
+      ids.push_back(std::move(id));
+    }
+    if (examined.empty() || ids.size() == most) return ids;
+    last = std::move(examined);
   }
-  return ids;
 }
 
 // --- States ---

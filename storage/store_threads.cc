@@ -1,5 +1,6 @@
 #include "storage/store_threads.h"
 
+#include <algorithm>
 #include <string>
 
 namespace runnel {
@@ -48,14 +49,24 @@ void StoreThreads::fail(const std::shared_ptr<Job>& job, const Status& status) {
   }));
 }
 
+// With the mutex held: the first job in the queue that may begin.
+StoreThreads::Queue::iterator StoreThreads::next() {
+  return std::ranges::find_if(
+      queue_, [this](const std::shared_ptr<Job>& job) { return !job->in_turn || !turn_taken_; });
+}
+
+// A thread whose job was in turn looks for the next one itself, so nobody else is told.
 void StoreThreads::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    posted_.wait(lock, [&] { return over_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    std::shared_ptr<Job> job = std::move(queue_.front());
-    queue_.pop_front();
+    posted_.wait(lock, [&] { return over_ || next() != queue_.end(); });
+    const auto first = next();
+    if (first == queue_.end()) return;
+    std::shared_ptr<Job> job = std::move(*first);
+    queue_.erase(first);
     ++running_;
+    const bool in_turn = job->in_turn;
+    turn_taken_ |= in_turn;
     lock.unlock();
     const Status done = within_memory([&] {
       job->run(job);
@@ -65,6 +76,7 @@ void StoreThreads::work() {
     job.reset();
     lock.lock();
     --running_;
+    if (in_turn) turn_taken_ = false;
     if (queue_.empty() && running_ == 0) idle_.notify_all();
   }
 }

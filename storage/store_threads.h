@@ -34,17 +34,15 @@ class StoreThreads {
   template <typename T>
   void run(std::function<Result<T>()> work, std::function<void(Result<T>)> done,
            std::function<void(T)> late = {}) {
-    auto job = std::make_shared<Job>();
-    job->fail = done;
-    job->run = [this, work = std::move(work), done = std::move(done),
-                late = std::move(late)](const std::shared_ptr<Job>& self) {
-      Result<T> outcome = within_memory(work);
-      if (settle(self)) {
-        done(std::move(outcome));
-      } else if (late && outcome.ok()) {
-        late(std::move(*outcome));
-      }
-    };
+    add(made(std::move(work), std::move(done), std::move(late)));
+  }
+
+  // The same for a long job: one of these runs at a time, and the others wait for their turn, so
+  // that they do not keep all threads.
+  template <typename T>
+  void run_in_turn(std::function<Result<T>()> work, std::function<void(Result<T>)> done) {
+    auto job = made(std::move(work), std::move(done), std::function<void(T)>());
+    job->in_turn = true;
     add(std::move(job));
   }
 
@@ -58,11 +56,31 @@ class StoreThreads {
     std::function<void(const std::shared_ptr<Job>&)> run;
     std::function<void(Status)> fail;
     TimePoint until{};
+    bool in_turn = false;
   };
+  using Queue = std::deque<std::shared_ptr<Job>>;
+
+  template <typename T>
+  std::shared_ptr<Job> made(std::function<Result<T>()> work, std::function<void(Result<T>)> done,
+                            std::function<void(T)> late) {
+    auto job = std::make_shared<Job>();
+    job->fail = done;
+    job->run = [this, work = std::move(work), done = std::move(done),
+                late = std::move(late)](const std::shared_ptr<Job>& self) {
+      Result<T> outcome = within_memory(work);
+      if (settle(self)) {
+        done(std::move(outcome));
+      } else if (late && outcome.ok()) {
+        late(std::move(*outcome));
+      }
+    };
+    return job;
+  }
 
   void add(std::shared_ptr<Job> job);
   bool settle(const std::shared_ptr<Job>& job);
   void fail(const std::shared_ptr<Job>& job, const Status& status);
+  Queue::iterator next();
   void work();
 
   const size_t most_;
@@ -71,9 +89,10 @@ class StoreThreads {
   std::mutex mutex_;
   std::condition_variable posted_;
   std::condition_variable idle_;
-  std::deque<std::shared_ptr<Job>> queue_;
+  Queue queue_;
   std::set<std::shared_ptr<Job>> unsettled_;  // `done` has not been called
   int running_ = 0;                           // jobs
+  bool turn_taken_ = false;                   // one of them is Job::in_turn
   bool over_ = false;
   std::vector<std::thread> threads_;
 };

@@ -476,7 +476,8 @@ class CudaDevice {
   CudaDevice(const cudaDeviceProp& properties, cudaStream_t stream)
       : name_("cuda/sm" + std::to_string(properties.major * 10 + properties.minor)),
         shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin) - kStaticShared),
-        has_clusters_(properties.major >= 9),
+        has_clusters_(properties.major >= 9 && is_built_for_9()),
+        overlaps_(has_clusters_ && driver_version() >= kDriverThatCapturesOverlaps),
         stream_(stream) {
     for (cudaEvent_t& end : ends_) {
       must(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), "making an event");
@@ -557,6 +558,7 @@ class CudaDevice {
   static constexpr int64_t kSharedWithoutAsking = (48 << 10) - kStaticShared;
   static constexpr int64_t kClusterWithoutAsking = 8;
   static constexpr size_t kGraphs = 256;  // scripts that are remembered
+  static constexpr int kDriverThatCapturesOverlaps = 12030;
 
   // A script and, from its second time on, the graph that does it.
   struct Graph {
@@ -599,8 +601,22 @@ class CudaDevice {
     }
     return error;
   }
-  // The result refers to `attribute`. From compute capability 9.0 on, a kernel without clusters
-  // overlaps with the kernel in front of it (programmatic dependent launch).
+  // Whether the code that the device runs was compiled for compute capability 9.0 or later. Code
+  // for an earlier one has no clusters, and does not wait for the kernel before it
+  // (wait_for_inputs()).
+  static bool is_built_for_9() {
+    cudaFuncAttributes code{};
+    must(cudaFuncGetAttributes(&code, entry<NormKernel>), "looking at a kernel");
+    return code.ptxVersion >= 90;
+  }
+  static int driver_version() {
+    int version = 0;
+    must(cudaDriverGetVersion(&version), "asking for the driver's version");
+    return version;
+  }
+
+  // The result refers to `attribute`. A kernel without clusters overlaps with the kernel before it
+  // (programmatic dependent launch) where the device, the code and the driver can do so.
   template <typename Kernel>
   cudaLaunchConfig_t config_of(const Launch& launch, cudaLaunchAttribute* attribute) const {
     cudaLaunchConfig_t config{};
@@ -611,7 +627,7 @@ class CudaDevice {
     if (launch.cluster > 1) {
       attribute->id = cudaLaunchAttributeClusterDimension;
       attribute->val.clusterDim = {static_cast<unsigned>(launch.cluster), 1, 1};
-    } else if (has_clusters_ && !needs_clusters<Kernel>()) {
+    } else if (overlaps_ && !needs_clusters<Kernel>()) {
       attribute->id = cudaLaunchAttributeProgrammaticStreamSerialization;
       attribute->val.programmaticStreamSerializationAllowed = 1;
     } else {
@@ -633,6 +649,7 @@ class CudaDevice {
   std::string name_;
   int64_t shared_limit_;
   bool has_clusters_;
+  bool overlaps_;
   const cudaStream_t stream_;
   Script<CudaDevice> script_;
   bool recording_ = false;

@@ -149,16 +149,17 @@ RequestDigest read_digest(const Fields& fields, Faults& faults) {
   return digest;
 }
 
-Finished read_finished(const Fields& fields) {
+// `position`: of the session after the call. No call has counted more values.
+Finished read_finished(const Fields& fields, int64_t position) {
   const Fields found =
       fields.object("finished", {"reason", "prompt_values", "cached_values", "sampled_values",
                                  "position", "elapsed_ns", "first_value_ns"});
   Finished finished;
   finished.reason =
       static_cast<FinishReason>(found.small("reason", 0, static_cast<int>(FinishReason::kEos)));
-  finished.prompt_values = found.integer("prompt_values", 0, kMostCount);
-  finished.cached_values = found.integer("cached_values", 0, kMostCount);
-  finished.sampled_values = found.integer("sampled_values", 0, kMostCount);
+  finished.prompt_values = found.integer("prompt_values", 0, position);
+  finished.cached_values = found.integer("cached_values", 0, position);
+  finished.sampled_values = found.integer("sampled_values", 0, position);
   finished.position = found.integer("position", 0, kMostCount);
   finished.elapsed = Duration(found.integer("elapsed_ns", 0, kMostCount));
   if (found.find("first_value_ns") != nullptr) {
@@ -195,7 +196,9 @@ Result<std::shared_ptr<CallRecord>> read_answer(const Record& record, const Spec
         if (bytes && bytes->size() % kWordBytes != 0) bytes.reset();
         return bytes;
       });
-  if (fields.find("finished") != nullptr) call->finished = read_finished(fields);
+  if (fields.find("finished") != nullptr) {
+    call->finished = read_finished(fields, record.position);
+  }
   if (Status s = json.status(); !s.ok()) return s;
   if (!add_values(values, has_top, record.position, spec, *call)) {
     return damaged("the answer has values that cannot be");

@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kMostJobs = 4096;
 constexpr size_t kMostWaiting = 64;  // calls for one session
 constexpr size_t kMostCopies = size_t{1} << 16;
+constexpr int kMostListed = 100;  // sessions of a page: the store is asked for each
 constexpr auto kSweepEvery = std::chrono::hours(1);
 
 Status busy(const std::string& id) {
@@ -245,12 +246,13 @@ SessionInfo KeptSessions::merged(const SessionKey& session, const std::string& o
 }
 
 void KeptSessions::list(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
-                        const std::string& after, int count,
+                        const std::string& after, int most,
                         const std::function<void(Result<SessionPage>)>& done) {
+  const int count = std::min(most, kMostListed);
   const auto take = [this, model, name = caller.name, after, count,
                      done](const Result<SessionPage>& here) {
     if (!here.ok()) return done(here);
-    threads_.run<SessionPage>(
+    threads_.run_in_turn<SessionPage>(
         [this, model, name, after, count, page = *here] {
           return page_of(*model, name, after, static_cast<size_t>(count), page);
         },
@@ -284,7 +286,9 @@ Result<SessionPage> KeptSessions::page_of(const ServedModel& model, const std::s
     const bool is_damaged = record.status().code() == Code::kDataLoss;
     if (!record.ok() && !is_damaged) return record.status();
     if (is_damaged) {  // it is listed, so that it can be deleted
-      page.sessions.push_back(merged(session, owner, info, {}));
+      Record damaged;
+      damaged.used = context_.clock.unix_ms();
+      page.sessions.push_back(merged(session, owner, info, damaged));
     } else if (*record) {
       page.sessions.push_back(merged(session, owner, info, **record));
     } else if (info != nullptr && !rests(key)) {  // a call makes it

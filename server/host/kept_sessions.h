@@ -67,10 +67,10 @@ class KeptSessions {
   void find(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
             const std::string& id, const std::function<void(Result<SessionInfo>)>& done);
 
-  // As Engine::list_sessions(), with the sessions that are in the store and not in the engine.
-  // UNAVAILABLE if the store does not answer.
+  // As Engine::list_sessions(), with the sessions that are in the store and not in the engine. A
+  // page has at most 100 sessions. UNAVAILABLE if the store does not answer.
   void list(const std::shared_ptr<const ServedModel>& model, const Caller& caller,
-            const std::string& after, int count,
+            const std::string& after, int most,
             const std::function<void(Result<SessionPage>)>& done);
 
   // To be called about once a second, by one thread. Renews leases, calls Store::sync() and

@@ -31,7 +31,7 @@ constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitDevice = 3;
 constexpr auto kTendInterval = std::chrono::seconds(1);
-constexpr auto kStoreEnds = std::chrono::seconds(1);
+constexpr Duration kStoreEnds = std::chrono::seconds(1);
 
 HostOptions host_options(const ServerConfig& config, const std::string& version) {
   return {
@@ -249,11 +249,13 @@ Status serve_as_lame_duck(Server& server, Duration period, const EventLog& log, 
   return failure;
 }
 
-// Whether a thread still waits for the store after the drain. It cannot be ended, and the server
-// would wait for it.
-bool is_store_hanging(Server& server, const EventLog& log) {
+// Whether a thread still waits for the store after the drain, for longer than a call may. It cannot
+// be ended, and the server would wait for it.
+bool is_store_hanging(Server& server, const ServerConfig& config, const EventLog& log) {
   const auto kept = server.context().kept;
-  if (kept == nullptr || kept->wait_until_idle(kStoreEnds)) return false;
+  const Duration at_most =
+      std::max<Duration>(kStoreEnds, std::chrono::milliseconds(config.storage_timeout_ms));
+  if (kept == nullptr || kept->wait_until_idle(at_most)) return false;
   log.warn("storage",
            {{"message", std::string("the store does not answer; the process ends without it")}});
   return true;
@@ -278,7 +280,10 @@ int serve_within_limits(const ServerConfig& config, const Rereading& rereading,
   server.set_reload([&](ReloadDone done) { return reloader.ask(std::move(done)); });
   const auto give_up = [&](int code, const Status& cause) {
     server.drain(Duration(0));  // first, so that the log ends with the cause
-    return failed(log, code, cause);
+    const bool is_hanging = is_store_hanging(server, config, log);
+    const int exit_code = failed(log, code, cause);
+    if (is_hanging) std::_Exit(exit_code);
+    return exit_code;
   };
   // First the port: who asks while the models load hears that it is not ready.
   if (Status s = server.start(); !s.ok()) return give_up(exit_code_of(s), s);
@@ -304,7 +309,7 @@ int serve_within_limits(const ServerConfig& config, const Rereading& rereading,
   reloader.stop();
   server.drain(milliseconds_of(config, limits::kGraceMs));
   const int last = failure.ok() ? 0 : kExitDevice;
-  const bool is_hanging = is_store_hanging(server, log);
+  const bool is_hanging = is_store_hanging(server, config, log);
   log.info("exit", {{"code", int64_t{last}}});
   if (is_hanging) std::_Exit(last);
   return last;

@@ -60,7 +60,10 @@ Fault list(LaterCall& call, const HttpRequest& request) {
   return rest_fault(
       list_sessions(call, query_of(request.target, "model"), limit->value_or(0), after,
                     [&call](const SessionPage& page, const ServedModel& model) {
-                      call.answer(sessions_json(page.sessions, model, !page.next.empty()));
+                      OrderedJson answer = sessions_json(page.sessions, model, !page.next.empty());
+                      // Sessions that have just ended are left out, so a page may have none.
+                      if (!page.next.empty()) answer["last_id"] = page.next;
+                      call.answer(answer);
                     }));
 }
 

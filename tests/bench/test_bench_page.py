@@ -18,15 +18,15 @@ FIGURES: dict[str, Any] = {
 
 class PageTest(unittest.TestCase):
     def test_the_medians_are_compared(self):
-        self.assertAlmostEqual(bench_page.loss(FIGURES["values_per_s"]), 0.015)
+        self.assertAlmostEqual(bench_page.change(FIGURES["values_per_s"]), -0.015)
         gain = {bench_page.ALONE: [100.0], bench_page.WATCHED: [101.0]}
-        self.assertAlmostEqual(bench_page.loss(gain), -0.01)
+        self.assertAlmostEqual(bench_page.change(gain), 0.01)
 
-    def test_the_page_names_the_loss_and_the_goal(self):
+    def test_the_page_names_the_change_and_the_goal(self):
         page = bench_page.page(FIGURES)
         self.assertIn("| alone | 1,000 | 900 to 5,000 |", page)
         self.assertIn("| with a page | 985 | 980 to 990 |", page)
-        self.assertIn("streams get +1.5% less (goal: less than 2%)", page)
+        self.assertIn("the median changes by -1.5% (goal: more than -2%)", page)
         self.assertIn("in 3 rounds of 3 s", page)
         self.assertIn("uses 0.10 ms of processor time a second", page)
 

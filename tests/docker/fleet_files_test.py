@@ -49,8 +49,8 @@ def is_open(address: str, port: int) -> bool:
 
 
 def stopping_ms(words: list[str]) -> int:
-    """The time from SIGTERM to the end of a server."""
-    return int(value_of(words, "--lame-duck-ms")) + int(SETTINGS["limits"]["grace_ms"])
+    """The longest time from SIGTERM to the end of a server, whose store may hang for ten seconds."""
+    return int(value_of(words, "--lame-duck-ms")) + int(SETTINGS["limits"]["grace_ms"]) + 10000
 
 
 class Fleet(unittest.TestCase):

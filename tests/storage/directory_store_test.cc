@@ -403,6 +403,23 @@ TEST_F(DirectoryStoreTest, ASessionThatCannotBeMadeIsInNoList) {
   EXPECT_TRUE(names_with("~").empty());
 }
 
+TEST_F(DirectoryStoreTest, ASessionWhoseNameMayNotBeDurableIsInItsList) {
+  bool fails = true;
+  options_.disk.sync_folder = [&](int descriptor) {
+    if (fails) errno = EIO;
+    return fails ? -1 : fsync(descriptor);
+  };
+  const auto store = open();
+  const std::string list = record_list("model", "");
+  const NewSession session = {.owner = store->replica() + "/m", .list = list, .id = "a"};
+  EXPECT_EQ(store->create(kKey, session, nullptr).status().code(), Code::kUnavailable);
+  fails = false;
+  EXPECT_TRUE(store->look(kKey)->has_value());
+  EXPECT_EQ(store->list(list, "", 10)->size(), 1U);
+  EXPECT_TRUE(*store->remove(kKey));
+  EXPECT_TRUE(store->list(list, "", 10)->empty());
+}
+
 TEST(OpenStore, OpensWhatTheUrlNames) {
   const TestFolder folder;
   EXPECT_EQ(open_store({.url = "/a"}, real_clock()).status().code(), Code::kInvalidArgument);

@@ -192,12 +192,14 @@ TEST_F(LyingRedisTest, AListHasNoIdsThatCannotBe) {
     tell([reply](const auto&) { return reply; });
     return store_->list(record_list("model", ""), "", 2);
   };
-  for (const std::string& ids : {std::string("a b"), std::string("../a"), std::string("a\n\nb"),
-                                 std::string("a\nb\nc"), std::string(200, 'a')}) {
+  for (const std::string& ids :
+       {std::string("\na b"), std::string("\n../a"), std::string("\na\n\nb"),
+        std::string("\na\nb\nc"), "\n" + std::string(200, 'a'), std::string("a b\na"),
+        std::string("b\na")}) {
     EXPECT_EQ(list(bulk(ids)).status().code(), Code::kUnavailable) << ids;
   }
   EXPECT_EQ(list(":1\r\n").status().code(), Code::kUnavailable);
-  EXPECT_THAT(*list(bulk("a\nb")), ElementsAre("a", "b"));
+  EXPECT_THAT(*list(bulk("\na\nb")), ElementsAre("a", "b"));
   EXPECT_THAT(*list(bulk("")), IsEmpty());
 }
 

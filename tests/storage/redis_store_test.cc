@@ -274,7 +274,7 @@ TEST_F(RedisStoreTest, AUserWithAPasswordNeedsTheCommandsOfTheDocsAlone) {
   for (const char* const rule :
        {">secret", "~runnel:*", "resetchannels", "-@all", "+auth", "+select", "+time", "+get",
         "+set", "+rename", "+pexpire", "+unlink", "+eval", "+exists", "+zadd", "+zrem",
-        "+zrangebylex", "+info"}) {
+        "+zrangebylex", "+zrandmember", "+info"}) {
     flags.emplace_back(rule);
   }
   start(flags);
@@ -363,6 +363,48 @@ TEST_F(RedisStoreTest, AListLosesSessionsThatHaveExpired) {
   EXPECT_EQ(number({"ZCARD", "runnel:list:" + list}), 1);
   EXPECT_GT(number({"PTTL", "runnel:list:" + list}), kTimes.ttl_ms - 60000)
       << "the list lives as long as its longest session";
+}
+
+TEST_F(RedisStoreTest, AListOfManySessionsThatHaveExpiredIsListedInParts) {
+  const std::string list = record_list("model", "");
+  const std::string name = "runnel:list:" + list;
+  const auto store = open();
+  const auto add_gone = [&](int first, int count) {  // sessions without records
+    std::vector<std::string> members;
+    for (int i = first; i < first + count; ++i) {
+      members.push_back("m" + std::to_string(i) + "\n" + record_key("gone", "", std::to_string(i)));
+    }
+    std::vector<std::string_view> words = {"ZADD", name};
+    for (const std::string& member : members) words.insert(words.end(), {"0", member});
+    EXPECT_EQ(number(words), count);
+  };
+  add_gone(10000, 2500);
+  ASSERT_NE(*store->create(kOther, {.owner = "m", .list = list, .id = "z"}, nullptr), 0);
+  ASSERT_NE(*store->create(kKey, {.owner = "m", .list = list, .id = "a"}, nullptr), 0);
+  EXPECT_THAT(*store->list(list, "", 2), ElementsAre("a", "z"));
+  EXPECT_EQ(number({"ZCARD", name}), 2);
+  add_gone(10000, 999);
+  EXPECT_THAT(*store->list(list, "", 10), ElementsAre("a", "z"));
+  EXPECT_THAT(*store->list(list, "", 1), ElementsAre("a"));
+  EXPECT_THAT(*store->list(list, "a", 1), ElementsAre("z"));
+  EXPECT_THAT(*store->list(list, "z", 1), IsEmpty());
+}
+
+TEST_F(RedisStoreTest, ANewSessionTakesOthersThatHaveExpiredOutOfItsList) {
+  const std::string list = record_list("model", "");
+  const std::string name = "runnel:list:" + list;
+  const auto store = open();
+  for (const std::string_view gone : {"b\n", "c\nkey", "no line"}) {
+    EXPECT_EQ(number({"ZADD", name, "0", gone}), 1);
+  }
+  int count = 0;
+  do {
+    ASSERT_LT(count, 1000);
+    const std::string id = "s" + std::to_string(count++);
+    const std::string key = record_key("model", "", id);
+    ASSERT_NE(*store->create(key, {.owner = "m", .list = list, .id = id}, nullptr), 0);
+  } while (number({"ZCARD", name}) > count);
+  EXPECT_EQ(std::ssize(*store->list(list, "", 2000)), count) << "nobody listed them before";
 }
 
 TEST_F(RedisStoreTest, ARedisThatDeletesSessionsToMakeRoomIsRefused) {

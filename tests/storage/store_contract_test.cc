@@ -376,6 +376,22 @@ TEST_P(StoreContract, AListHasTheSessionsOfOneOwnerInTheirOrder) {
   EXPECT_THAT(list(*one, "", 10), ElementsAre("B", "a-b", "c")) << "made again, in no list";
 }
 
+TEST_P(StoreContract, ALongListIsGivenInParts) {
+  const auto store = open();
+  std::vector<std::string> ids;
+  for (int i = 0; i < 100; ++i) ids.push_back("s" + std::to_string(100 + i * 37 % 100));
+  for (const std::string& id : ids) create_listed(*store, "", id);
+  std::ranges::sort(ids);
+  std::vector<std::string> found;
+  for (std::string after;; after = found.back()) {
+    const auto part = list(*store, after, 7);
+    EXPECT_LE(part.size(), 7U);
+    if (part.empty()) break;
+    found.insert(found.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(found, ids);
+}
+
 TEST_P(StoreContract, ASessionThatNobodyUsesExpires) {
   const auto store = open();
   create(*store);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <latch>
 #include <new>
@@ -65,6 +66,58 @@ TEST(StoreThreads, NobodyWaitsLongerThanTheTimeout) {
   }
   EXPECT_EQ(late, 3) << "the outcome that nobody waited for";
   EXPECT_EQ(ran, 0) << "a job that came too late is not begun";
+}
+
+TEST(StoreThreads, OfJobsInTurnOneRunsAtATimeWhileOthersRun) {
+  std::atomic<int> running{0};
+  std::atomic<int> most{0};
+  std::atomic<int> sum{0};
+  {
+    StoreThreads threads(4, 100, kTimeout, real_clock());
+    std::latch other_ran(1);
+    for (int i = 1; i <= 10; ++i) {
+      threads.run_in_turn<int>(
+          [&, i]() -> Result<int> {
+            most = std::max<int>(most, ++running);
+            other_ran.wait();
+            --running;
+            return i;
+          },
+          [&](const Result<int>& n) { sum += *n; });
+    }
+    threads.run<int>(
+        [&]() -> Result<int> {
+          other_ran.count_down();
+          return 100;
+        },
+        [&](const Result<int>& n) { sum += *n; });
+  }
+  EXPECT_EQ(most, 1);
+  EXPECT_EQ(sum, 155) << "all are done before the threads end";
+}
+
+TEST(StoreThreads, AJobInTurnWaitsNoLongerThanTheTimeout) {
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  std::latch may_end(1);
+  std::latch runs(1);
+  std::vector<Code> ends;
+  {
+    StoreThreads threads(2, 100, kTimeout, clock);
+    threads.run_in_turn<int>(
+        [&]() -> Result<int> {
+          runs.count_down();
+          may_end.wait();
+          return 1;
+        },
+        [&](const Result<int>& n) { ends.push_back(n.status().code()); });
+    runs.wait();
+    threads.run_in_turn<int>([]() -> Result<int> { return 2; },
+                             [&](const Result<int>& n) { ends.push_back(n.status().code()); });
+    clock.advance(kTimeout);
+    threads.tend();
+    may_end.count_down();
+  }
+  EXPECT_EQ(ends, std::vector<Code>(2, Code::kUnavailable));
 }
 
 TEST(StoreThreads, AJobThatComesTooLateHoldsNothing) {

@@ -125,9 +125,31 @@ TEST_F(StoredLists, HaveSessionsWithACallAndSessionsWhoseRecordsAreDamaged) {
     if (entry.path().extension() == ".json") std::filesystem::resize_file(entry.path(), 20);
   }
   EXPECT_THAT(listed(*two), ElementsAre("a 0"));
+  v1::ListSessionsResponse page;
+  EXPECT_TRUE(list(*two, {}, page).ok());
+  EXPECT_EQ(page.sessions(0).idle().seconds(), 0) << "nobody knows when it was used";
   EXPECT_EQ(two->get("a").error_code(), grpc::StatusCode::DATA_LOSS);
   EXPECT_TRUE(two->remove("a").ok());
   EXPECT_EQ(two->get("a").error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(StoredLists, HaveAtMostAHundredSessionsOnAPage) {
+  const auto one = server();
+  for (int i = 0; i < 103; ++i) ASSERT_TRUE(one->create("s" + std::to_string(1000 + i)).ok());
+  const auto two = server();
+  for (TestServer* const test : {one.get(), two.get()}) {
+    v1::ListSessionsRequest request;
+    request.set_page_size(1000);
+    v1::ListSessionsResponse first;
+    ASSERT_TRUE(list(*test, request, first).ok());
+    EXPECT_EQ(first.sessions_size(), 100);
+    request.set_page_token(first.next_page_token());
+    v1::ListSessionsResponse last;
+    ASSERT_TRUE(list(*test, request, last).ok());
+    ASSERT_EQ(last.sessions_size(), 3);
+    EXPECT_EQ(last.sessions(0).id(), "s1100");
+    EXPECT_TRUE(last.next_page_token().empty());
+  }
 }
 
 TEST(StoredList, ThatTheStoreDoesNotGiveIsAnError) {

@@ -172,6 +172,9 @@ TEST(CallAnswer, WithAnythingThatCannotBeIsRefused) {
   call.finished->prompt_values = -1;
   EXPECT_THAT(refused(call), HasSubstr("prompt_values"));
   call = some_call();
+  call.finished->sampled_values = 10;
+  EXPECT_THAT(refused(call), HasSubstr("sampled_values"));
+  call = some_call();
   SavedAnswer answer = answer_of(&call, kPlenty);
   answer.has_ended = false;
   EXPECT_THAT(read_answer(record_with(answer), some_spec()).status().message(),

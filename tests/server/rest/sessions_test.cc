@@ -82,10 +82,12 @@ TEST(HttpSessions, AreListedInPages) {
   ASSERT_EQ(first["data"].size(), 2U);
   EXPECT_EQ(first["data"][1]["id"], "b");
   EXPECT_EQ(first["has_more"], true);
+  EXPECT_EQ(first["last_id"], "b");
   const Json rest = test.get("/v1/sessions?limit=2&after=b").body;
   ASSERT_EQ(rest["data"].size(), 1U);
   EXPECT_EQ(rest["data"][0]["id"], "c");
   EXPECT_EQ(rest["has_more"], false);
+  EXPECT_FALSE(rest.contains("last_id"));
   EXPECT_EQ(test.get("/v1/sessions?limit=2.0").body["data"].size(), 2U) << "as in a body";
   for (const char* const limit : {"0", "1001", "-1", "x", "99999999999", "1e30", "2.5", "2x"}) {
     const ApiAnswer refused = test.get(std::string("/v1/sessions?limit=") + limit);
