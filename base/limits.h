@@ -46,13 +46,14 @@ inline constexpr int64_t kMaxSafetensorsHeaderBytes = int64_t{100} << 20;
 
 // Limits that an operator can set.
 namespace limits {
-inline constexpr Limit kSessions{"sessions", 0, 0, 1 << 20,
-                                 "states kept on the device, and so sessions at once; 0: as many "
-                                 "as fit half of the memory that is free after loading, at most "
-                                 "256"};
+inline constexpr Limit kSessions{
+    "sessions", 0, 0, 1 << 20,
+    "states kept on the device, which is the most sessions at once; 0: as many as fit half "
+    "of the memory that is free after loading, at most 256"};
 inline constexpr Limit kSessionsPerCaller{
     "sessions_per_caller", 0, 0, 1 << 20,
-    "states that one caller may hold, a caller without a key by address; 0: all of them"};
+    "states that one caller may hold (a key, or an address where there are no keys); 0: all "
+    "of them"};
 inline constexpr Limit kBatchRows{"batch_rows", 256, 1, 4096, "sequences advanced in one step"};
 inline constexpr Limit kBatchValues{"batch_values", 512, 1, 65536,
                                     "values consumed in one step, prompts included"};
@@ -68,15 +69,15 @@ inline constexpr Limit kStreamRoom{"stream_room", 1024, 64, 1 << 20,
                                    "values a stream holds for a slow reader"};
 inline constexpr Limit kStepsPerLaunch{
     "steps_per_launch", 0, 0, 64,
-    "steps between two looks at new calls, when none wait; 0: 16 on a GPU, 1 on a CPU and where "
-    "sessions can go back"};
+    "steps between two checks for new calls, when none wait; 0: 16 on a GPU, 1 on a CPU and "
+    "where sessions can go back"};
 inline constexpr Limit kSamples{"samples", 64, 1, 4096, "continuations of one prompt in a call"};
 inline constexpr Limit kPromptValues{"prompt_values", 1 << 20, 1, 1 << 26,
                                      "values in one prompt or one chunk to score"};
-inline constexpr Limit kPromptSlowdown{"prompt_slowdown", 4, 0, 1000,
-                                       "times as long that a step may take for prompts where "
-                                       "others' values wait for it; 0: as long as "
-                                       "it takes"};
+inline constexpr Limit kPromptSlowdown{
+    "prompt_slowdown", 4, 0, 1000,
+    "while other calls wait for values, how many times as long a step may take because of "
+    "prompts; 0: no limit"};
 inline constexpr Limit kTextBytes{"text_bytes", 256 << 10, 1, 4 << 20,
                                   "bytes of text in one prompt or one chunk to score"};
 inline constexpr Limit kRecentValues{
@@ -103,7 +104,7 @@ inline constexpr Limit kConnections{"connections", 256, 1, 65536,
                                     "connections at once; more are closed as they come"};
 inline constexpr Limit kConnectionAgeMs{
     "connection_age_ms", 3600000, 1000, (int64_t{1} << 31) - 1,
-    "milliseconds after which a connection takes no more calls; those that run go on"};
+    "milliseconds after which a connection takes no more calls; running calls continue"};
 inline constexpr Limit kNetworkBytes{"network_bytes", 64 << 20, 4 << 20, int64_t{1} << 40,
                                      "bytes that messages may hold on their way in and out"};
 inline constexpr Limit kCallBytes{"call_bytes", 256 << 20, 1 << 20, int64_t{1} << 40,

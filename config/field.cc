@@ -103,11 +103,12 @@ void add_http_fields(std::vector<Field>& fields) {
       "host:port for OpenAI's API by HTTP: /v1/completions, /v1/images/generations, /v1/models"));
   fields.push_back(optional_text_field(
       "http_hosts", "--http-hosts", [](ServerConfig& config) { return &config.http_hosts; },
-      "names by which clients reach http_address beside localhost, separated by commas"));
+      "host names by which clients reach http_address, in addition to localhost, separated by "
+      "commas"));
   fields.push_back(optional_text_field(
       "http_origins", "--http-origins", [](ServerConfig& config) { return &config.http_origins; },
-      "origins of web pages that may ask http_address, as https://app.example.org, separated by "
-      "commas"));
+      "origins of web pages that may call http_address, such as https://app.example.org, "
+      "separated by commas"));
 }
 
 void add_queue_fields(std::vector<Field>& fields) {
@@ -124,7 +125,7 @@ void add_queue_fields(std::vector<Field>& fields) {
 void add_log_fields(std::vector<Field>& fields) {
   fields.push_back(choice_field(
       "log.level", "--log-level", [](ServerConfig& config) { return &config.log_level; },
-      {"debug", "info", "warn", "error"}, "what is logged, and all that is graver"));
+      {"debug", "info", "warn", "error"}, "the least severe level that is logged"));
   fields.push_back(switch_field(
       "log.json", "--log-json", [](ServerConfig& config) { return &config.log_json; },
       "log one JSON object a line instead of text"));
@@ -144,13 +145,14 @@ Field storage_time(const char* key, const char* flag, int64_t* (*at)(ServerConfi
 void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(optional_text_field(
       "storage.url", "--storage", [](ServerConfig& config) { return &config.storage_url; },
-      "where sessions outlive the server: dir:PATH, a directory, or Redis, as "
-      "redis://HOST:PORT/DATABASE, rediss:// for TLS or unix:PATH; several servers may share it"));
+      "store that keeps sessions after the server has ended: dir:PATH for a directory; "
+      "redis://HOST:PORT/DATABASE, rediss:// with TLS or unix:PATH for Redis; several servers "
+      "may share it"));
   fields.push_back(choice_field(
       "storage.sync", "--storage-sync", [](ServerConfig& config) { return &config.storage_sync; },
       {"none", "interval", "each"},
-      "of a directory, when a session is on the disk: when the system likes, within about a "
-      "second, or before its call ends"));
+      "when a directory has a session on the disk: none: when the system writes it; interval: "
+      "within about a second; each: before the call ends"));
   fields.push_back(file_field(
       "storage.password_file", "--storage-password-file",
       [](ServerConfig& config) { return &config.storage_password_file; },
@@ -166,8 +168,8 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(storage_time(
       "storage.lease_ms", "--storage-lease-ms",
       [](ServerConfig& config, size_t) { return &config.storage_lease_ms; }, 3000, 600000,
-      "milliseconds for which a server that is silent keeps the sessions of its running calls from "
-      "other servers"));
+      "milliseconds after a server's last sign of life in which no other server may take the "
+      "sessions of its running calls"));
   fields.push_back(storage_time(
       "storage.timeout_ms", "--storage-timeout-ms",
       [](ServerConfig& config, size_t) { return &config.storage_timeout_ms; }, 100, 60000,
@@ -175,7 +177,8 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(integer_field(
       "storage.log_bytes", "--storage-log-bytes",
       [](ServerConfig& config, size_t) { return &config.storage_log_bytes; }, 1 << 20,
-      "bytes of a session's log of calls, which saves writing a state after each; 0: no log"));
+      "bytes of a session's log of calls, which replaces writing the state after each call; "
+      "0: no log"));
   fields.push_back(integer_field(
       "storage.answer_bytes", "--storage-answer-bytes",
       [](ServerConfig& config, size_t) { return &config.storage_answer_bytes; }, 1 << 20,
@@ -211,22 +214,27 @@ void add_device_fields(std::vector<Field>& fields) {
   fields.push_back(integer_field(
       "context", "--context", [](ServerConfig& config, size_t) { return &config.context; },
       kMaxContext,
-      "positions that a session has where the model has attention; 0: the model's, at most 4096"));
+      "most positions of a session of a model with attention; 0: the model's own, at most "
+      "4096"));
   fields.push_back(choice_field(
       "cache", "--cache", [](ServerConfig& config) { return &config.cache; },
       {"auto", "fp32", "bf16"},
-      "what attention keeps keys and values in; auto: bf16, and fp32 with precision fp32"));
+      "number format of the keys and values of attention; auto: bf16, or fp32 with precision "
+      "fp32"));
   fields.push_back(gpu_field(
       "kernels", "--kernels", [](ServerConfig& config) { return &config.kernels; },
-      {"own", "cublas"}, "of a GPU: matrix products by our own kernels, or by NVIDIA's cuBLASLt"));
+      {"own", "cublas"},
+      "on a GPU: what computes matrix products: own kernels, or NVIDIA's cuBLASLt"));
   fields.push_back(gpu_field(
       "gpu_state", "--gpu-state", [](ServerConfig& config) { return &config.gpu_state; },
       {"plain", "replay"},
-      "on a GPU: written back each step, or once in several with the inputs since kept beside it"));
+      "on a GPU: plain: states are written back at each step; replay: once in several steps, "
+      "with a log of the inputs since then"));
   was_called(fields.back(), "state", "--state");
   fields.push_back(gpu_field(
       "prompts", "--prompts", [](ServerConfig& config) { return &config.prompts; },
-      {"steps", "chunks"}, "on a GPU: position by position, or in chunks on tensor cores"));
+      {"steps", "chunks"},
+      "on a GPU: how prompts are read: position by position, or in chunks on tensor cores"));
   fields.push_back(gpu_field(
       "network", "--network", [](ServerConfig& config) { return &config.network; },
       {"whole", "operations"},
@@ -242,22 +250,24 @@ std::vector<Field> make_fields() {
   add_queue_fields(fields);
   fields.push_back(file_field(
       "keys", "--keys", [](ServerConfig& config) { return &config.keys; },
-      "file of keys, of which callers must show one (runnel key); read again when it changes"));
+      "file of keys (runnel key); every caller must send one of them; read again when it "
+      "changes"));
   fields.push_back(switch_field(
       "insecure_public", "--insecure-public",
       [](ServerConfig& config) { return &config.insecure_public; },
       "listen beyond this machine even where no key is asked for, or keys come in the clear"));
   fields.push_back(file_field(
       "tls.cert", "--tls-cert", [](ServerConfig& config) { return &config.tls_cert; },
-      "PEM file of the server's certificate and its chain; address then takes TLS alone, while "
-      "http_address and metrics_address stay without it"));
+      "PEM file of the server's certificate and its chain; the port at address then accepts "
+      "only TLS; http_address and metrics_address stay without TLS"));
   fields.push_back(file_field(
       "tls.key", "--tls-key", [](ServerConfig& config) { return &config.tls_key; },
       "PEM file of that certificate's private key"));
   fields.push_back(file_field(
       "tls.client_ca", "--tls-client-ca",
       [](ServerConfig& config) { return &config.tls_client_ca; },
-      "PEM file of authorities; with it, clients without a certificate of theirs are refused"));
+      "PEM file of certificate authorities; with it, a client must have a certificate that "
+      "one of them has signed"));
   fields.push_back(file_field(
       "stored_states", "--stored-states",
       [](ServerConfig& config) { return &config.stored_states; },
