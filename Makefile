@@ -40,7 +40,7 @@ test:  ## every test, in the release build
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@ctest --preset release $(CTEST_FLAGS)
 
-fleet-test:  ## kill replicas under load 200 times with each kind of store, and the other faults of tests/fleet: half an hour (FLEET_SEED=17: again with the seed of a failure)
+fleet-test:  ## kill replicas under load 200 times with each kind of store, and the other faults of tests/fleet: a quarter of an hour (FLEET_SEED=17: again with the seed of a failure)
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=ON
 	@RUNNEL=build/release/runnel PYTHONPATH=python:tests/python /usr/bin/python3 -B tests/fleet/long.py --seed $(or $(FLEET_SEED),0)
