@@ -1,6 +1,6 @@
 // The places of a pool of threads, given out in the order in which they are asked for: users of one
-// pool that take a place for every thread they run never run more threads than it has, and each
-// waits only for those that asked before.
+// pool that take a place for every thread they run never run more threads than it has, and a user
+// waits only for users that asked earlier.
 #pragma once
 
 #include <condition_variable>
