@@ -35,25 +35,16 @@ class Size:
     values: int  # of a call
 
 
+def size_of(name: str, layers: int, heads: int, width: int, streams: int, values: int) -> Size:
+    words = ("--layers", layers, "--width", 128, "--heads", heads, "--query-size", width, "--value-size", width)
+    return Size(name, tuple(map(str, words)), streams, values)
+
+
 SIZES = (
-    Size(
-        "66 KB",
-        ("--layers", "4", "--width", "128", "--heads", "4", *("--query-size", "32", "--value-size", "32")),
-        32,
-        64,
-    ),
-    Size(
-        "2.4 MB",
-        ("--layers", "12", "--width", "128", "--heads", "12", *("--query-size", "64", "--value-size", "64")),
-        16,
-        64,
-    ),
-    Size(
-        "25 MB",
-        ("--layers", "24", "--width", "128", "--heads", "16", *("--query-size", "128", "--value-size", "128")),
-        8,
-        64,
-    ),
+    size_of("66 KB", 4, 4, 32, streams=32, values=784),  # an image of MNIST
+    size_of("66 KB", 4, 4, 32, streams=32, values=64),
+    size_of("2.4 MB", 12, 12, 64, streams=16, values=64),
+    size_of("25 MB", 24, 16, 128, streams=8, values=64),
 )
 
 
