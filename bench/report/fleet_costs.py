@@ -1,4 +1,4 @@
-"""What a store costs the calls of a server, and what a fleet gives and loses: measurements of bench_fleet.py."""
+"""Measurements of bench_fleet.py: the cost of a store for calls of a server, and fleets whose replicas are killed."""
 
 from __future__ import annotations
 

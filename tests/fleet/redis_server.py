@@ -1,4 +1,4 @@
-"""What tests that need a Redis share."""
+"""A Redis for a test of tests/fleet, and the flags of servers that use it."""
 
 from __future__ import annotations
 
