@@ -16,8 +16,7 @@ struct Target {
   bool tls = false;         // also on if one of the next four is given
   std::string tls_ca = {};  // PEM file of authorities; empty: the system's authorities
   std::string tls_cert = {}, tls_key = {};  // PEM files of the client's own certificate and its key
-  std::string tls_name =
-      {};  // the name in the server's certificate; empty: the host in the address
+  std::string tls_name = {};  // in the server's certificate; empty: the host of the address
   std::string api_key = {};
   std::string api_key_file = {};  // a file with the key; takes precedence over api_key
   bool plaintext_key = false;     // allows sending the key to another machine without TLS

@@ -43,10 +43,9 @@ struct ServerConfig {
   std::string storage_password_file;   // a file with the password of Redis; empty: no password
   std::string storage_ca;              // a file of authorities for rediss://; empty: the system's
   int64_t storage_ttl_ms = 604800000;  // after which an unused session is removed from the store
-  int64_t storage_lease_ms =
-      5000;  // after which another server may take over the session of a call
-  int64_t storage_timeout_ms = 1000;     // that a call waits for the store
-  int64_t storage_log_bytes = 65536;     // of a session's log; 0: writes the state after each call
+  int64_t storage_lease_ms = 5000;     // after which other servers may take a call's session
+  int64_t storage_timeout_ms = 1000;   // that a call waits for the store
+  int64_t storage_log_bytes = 65536;   // of a session's log; 0: writes the state after each call
   int64_t storage_answer_bytes = 65536;  // kept of a session's last call, for a retry; 0: none
   std::string rewind;                    // "W,N", as parse_rewind() reads it; empty: none
   std::string backend;                   // "auto", "cpu", "cuda"
