@@ -61,8 +61,8 @@ struct Family {
   // Reads the keys of a GGUF file as read_published() does.
   void (*read_gguf)(const PublishedModel& model, Spec& spec);
 
-  // What each layer keeps of the past, first layer first; layers may differ. It is what a state's
-  // layout is built from.
+  // The states of each layer, first layer first. Layers may differ. The layout of a state is built
+  // from this list.
   std::vector<LayerStates> (*layers)(const Spec& spec);
   // Every tensor of the model. Loading, checking and counting use this list.
   std::vector<ExpectedTensor> (*tensors)(const Spec& spec);
