@@ -12,8 +12,9 @@ namespace runnel {
 // found and what to do:
 // - UNAVAILABLE if nothing listens, the host is unknown, another protocol answers, or one side
 //   rejects the other's certificate;
-// - DEADLINE_EXCEEDED if the peer has not answered. `refused`: gRPC gave up by itself, before its
-//   deadline. `after`: how long gRPC has tried, for the message.
+// - DEADLINE_EXCEEDED if the peer has not answered.
+// `refused`: gRPC gave up by itself, before its deadline. `after`: how long gRPC has tried, for the
+// message.
 Status explain_silence(const Access& access, bool refused, std::chrono::duration<double> after,
                        std::chrono::milliseconds at_most);
 

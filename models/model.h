@@ -9,8 +9,8 @@
 // - kScores: the inputs are the pending value, if there is one, and then the row's values. Consumes
 //   all inputs but the last, which becomes pending, and gives the log-probability of every input
 //   but the first.
-// - kNothing: as kScores, without log-probabilities: a prompt. In a batch, rows are in this order,
-//   so that rows with an output come first.
+// - kNothing: as kScores, without log-probabilities: a prompt.
+// In a batch, rows are in this order, so that rows with an output come first.
 #pragma once
 
 #include <cstdint>

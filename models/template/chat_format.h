@@ -32,8 +32,8 @@ class ChatFormat {
   //   accepts parts,
   // - a developer's message becomes a system message, unless the template supports developers,
   // - content that is null becomes "" in a message with tool calls, if the template needs content.
-  //   INVALID_ARGUMENT names the field of `messages` with arguments that are not a JSON object.
-  //   Other errors are those of TemplateSet::render().
+  // INVALID_ARGUMENT names the field of `messages` with arguments that are not a JSON object. Other
+  // errors are those of TemplateSet::render().
   Result<MarkedText> render(Conversation conversation, TimePoint until = TimePoint::max()) const;
 
   // The text of messages that follow an answer: the end of the answer, then the messages. It does

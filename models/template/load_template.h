@@ -16,9 +16,9 @@ namespace runnel {
 // - chat_template.jinja, with additional_chat_templates/tool_use.jinja;
 // - chat_template of tokenizer_config.json: a text, or a list of {name, template} with `default`
 //   and `tool_use`;
-// - if the vocabulary is RWKV's, the built-in template of RWKV-7 G1. If `path` is a GGUF file,
-//   reads its keys (gguf_template.h). NOT_FOUND if there is no template. INVALID_ARGUMENT names the
-//   file that cannot be read.
+// - if the vocabulary is RWKV's, the built-in template of RWKV-7 G1.
+// If `path` is a GGUF file, reads its keys (gguf_template.h). NOT_FOUND if there is no template.
+// INVALID_ARGUMENT names the file that cannot be read.
 Result<TemplateFiles> load_template(const std::string& path);
 
 // Reads one template. Errors as of read_file(), which name the file.
