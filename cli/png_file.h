@@ -25,7 +25,8 @@ bool looks_like_png(std::span<const uint8_t> bytes);
 Result<Picture> decode_png(std::span<const uint8_t> bytes, const ImageShape& shape,
                            const std::string& file);
 
-// Encodes the picture as a PNG file. INVALID_ARGUMENT beyond the limits of a PNG file.
+// Encodes the picture as a PNG file. INVALID_ARGUMENT if it is larger than kMaxImageSide or
+// kMaxImagePixels.
 Result<std::vector<uint8_t>> encode_png(const Picture& picture);
 
 }  // namespace runnel

@@ -69,21 +69,22 @@
 
 #include <cstdint>
 
-// Before a loop whose steps name registers: left as a loop, it would look for them in memory.
+// To be put before a loop whose steps index registers. Without unrolling, the array would be in
+// memory.
 #ifdef __CUDA_ARCH__
 #define RUNNEL_UNROLL _Pragma("unroll")
 #else
 #define RUNNEL_UNROLL
 #endif
 
-// Before a loop that is to stay one, for the sake of the code's length.
+// To be put before a loop that must not be unrolled, to keep the code short.
 #ifdef __CUDA_ARCH__
 #define RUNNEL_ROLL _Pragma("unroll 1")
 #else
 #define RUNNEL_ROLL
 #endif
 
-// Before a loop of which two turns are to become one.
+// To be put before a loop of which two iterations are to be merged into one.
 #ifdef __CUDA_ARCH__
 #define RUNNEL_UNROLL_PAIRS _Pragma("unroll 2")
 #else
@@ -95,13 +96,13 @@ namespace runnel::cuda {
 struct Launch {
   int64_t blocks = 0;
   int64_t shared_bytes = 0;
-  int64_t cluster = 1;  // blocks of a cluster
+  int64_t cluster = 1;  // the blocks of a cluster
 };
 
 inline constexpr int kWarp = 32;
 
 struct Barrier {
-  uint64_t bits;  // the device's own
+  uint64_t bits;  // in the device's format
 };
 
 }  // namespace runnel::cuda
