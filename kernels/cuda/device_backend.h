@@ -1,17 +1,19 @@
-// The operations of kernels/backend.h as launches of the kernels here: everything of the CUDA
-// backend but the runtime. A template over the device, so that tests run it on the host.
+// The operations of kernels/backend.h as launches of the kernels here: the whole CUDA backend
+// except the runtime. It is a template over the device, so that tests run it on the host.
 //
 // A Device offers
 //   name()                          the part of the numerics id before the precision
 //   allocate(bytes, memory)         zeroed memory, aligned to 64 bytes; throws std::bad_alloc
-//   free_memory()                   bytes that allocate() can still give, about
-//   shared_limit()                  bytes of shared memory that a block can have
-//   copy(from, to), zero(bytes)     in order with the launches
-//   must_wait(from, to)             whether copy() returns only when that is done, since `from` is
-//                                   ordinary memory of the host's
-//   launch<Kernel>(launch, args)    enqueues a launch of a kernel as launch.h describes it
-//   batch(enqueue)                  calls enqueue(), which only launches, and enqueues that as one
-//   done(later)                     as Backend::done(), a batch being a run(); at most one later
+//   free_memory()                   about the bytes that allocate() can still provide
+//   shared_limit()                  the bytes of shared memory that a block can have
+//   copy(from, to), zero(bytes)     run in order with the launches
+//   must_wait(from, to)             whether copy() returns only after the copy, because `from` is
+//                                   pageable memory of the host
+//   launch<Kernel>(launch, args)    enqueues a launch of a kernel (launch.h)
+//   batch(enqueue)                  calls enqueue(), which only launches, and enqueues its launches
+//                                   as one unit
+//   done(later)                     as Backend::done(), where a batch is a run(); `later` is at
+//                                   most one
 #pragma once
 
 #include <algorithm>
