@@ -16,8 +16,8 @@ struct CoreQuota {
 };
 
 struct MemoryQuota {
-  int64_t free =
-      0;  // bytes left below the limit, plus cached files that are not in use; at least 0
+  // Bytes left below the limit, plus cached files that are not in use; at least 0.
+  int64_t free = 0;
   int64_t limit = 0;
   std::string file;  // the file with the limit
 };

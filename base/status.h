@@ -61,7 +61,7 @@ class [[nodiscard]] Status {
     return *this;
   }
 
-  // How long a client should wait before it tries again; none when trying again cannot help.
+  // How long a client should wait before it tries again. None if trying again cannot help.
   std::optional<std::chrono::milliseconds> retry_after() const { return retry_after_; }
   Status& with_retry_after(std::chrono::milliseconds delay) {
     retry_after_ = delay;

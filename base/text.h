@@ -33,7 +33,8 @@ std::string byte_count(int64_t bytes);
 // A number with this many digits after the point.
 std::string fixed(double number, int digits);
 
-// A number for people, with the fewest digits that represent it exactly: "0.5", "16", "1e-08".
+// A number for people, with the fewest digits from which it can be read back: "0.5", "16",
+// "1e-08".
 std::string number_text(float number);
 
 }  // namespace runnel

@@ -17,7 +17,7 @@ struct GenerateOptions {
   std::string model;
   int count = 1;
   SamplingFlags sampling;
-  std::string out;  // empty: the name follows from the model's
+  std::string out;  // empty: a name made from the model's
   std::string prompt_image;
   std::optional<int64_t> rows;  // of prompt_image
   std::string values;           // the prompt as numbers

@@ -31,8 +31,8 @@ google::protobuf::Duration wire_duration(double seconds);
 struct Sequence {
   std::vector<int32_t> values;
   std::string text;
-  std::optional<bool> begin =
-      {};  // whether the model's first value comes first; none: the server's default
+  // Whether the model's first value comes first. None: the server's default.
+  std::optional<bool> begin = {};
 };
 
 // The first piece of a text: at most `most` bytes, and whole characters. It ends after a line if

@@ -45,8 +45,8 @@ RUNNEL_DEVICE constexpr bool is_random(FeatureMap map) { return map >= FeatureMa
 // The first two take exp up to e^88 and angles up to 8192; what is beyond counts as that.
 struct RandomFeatures {
   FeatureMap map = FeatureMap::kFavor;
-  int count =
-      0;  // the number of features that was requested in fast-transformers; there are size()
+  // The number of features that was requested in fast-transformers; there are size().
+  int count = 0;
   float temperature = 1.0F;
   float smoothing = 1.0F;
   Activation kernel = Activation::kRelu;

@@ -110,8 +110,8 @@ struct HostTensor {
   int rows = 0;
   int cols = 0;
   DType type = DType::kF32;
-  StoredType stored =
-      StoredType::kF32;  // if it is a type of blocks, the elements have it instead of `type`
+  // If it is a type of blocks, the elements have it instead of `type`.
+  StoredType stored = StoredType::kF32;
 
   // The beginning of row `row`.
   const std::byte* row(int64_t row) const {

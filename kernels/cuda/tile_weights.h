@@ -262,8 +262,8 @@ class TileWeights {
   Block& block_;
   Tile<Sizes>& tile_;
   const Companions companions_;
-  int start_ =
-      kTileSlots;  // the position of the product's first slot; the count starts at kTileSlots
+  // The position of the product's first slot; the count starts at kTileSlots.
+  int start_ = kTileSlots;
 };
 
 }  // namespace runnel::cuda

@@ -22,8 +22,8 @@
 
 namespace runnel::cuda {
 
-inline constexpr int kWholeLayers =
-    32;  // the most layers, because they are arguments of the kernel
+// The most layers, because they are arguments of the kernel.
+inline constexpr int kWholeLayers = 32;
 
 struct WholeNorm {
   const float* scale;  // null: none
@@ -90,8 +90,8 @@ class WholeRun {
   static constexpr int kWidth = Sizes::kWidth;
   // Whether the last linear2 and the predictor are split products.
   static constexpr bool kSplitEnd = Sizes::kHead != HeadKind::kCategorical;
-  static constexpr int kTogether =
-      2;  // tiles of the hidden layer, which are a step of the next product
+  // Tiles of the hidden layer, which are a step of the next product.
+  static constexpr int kTogether = 2;
   static constexpr int kHiddenPairs = kTileRows * Sizes::kFfn / 2;
 
   // The tile's first row in the batch, and its first block in the cluster. They are computed each

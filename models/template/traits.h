@@ -24,8 +24,8 @@ struct ChatTraits {
   // The text that add_generation_prompt adds after h. None if it changes more than the end.
   std::optional<std::string> generation_prompt = {};
   bool thinking_open = false;  // R(h, true) ends inside <think>
-  MarkedText after_answer =
-      {};  // the text between an answer and the next answer, with a user's message
+  // The text between an answer and the next answer, with a user's message.
+  MarkedText after_answer = {};
   // Whether after_answer does not depend on the messages before the answer.
   bool follows_any_answer = false;
   // Whether R(h + answer + user, true) begins with R(h, false), and with R(h, true) + answer.

@@ -31,8 +31,8 @@ struct TokenizerParts {
   std::vector<PieceChange> normalizer = {};
   LiteralTokens second = LiteralTokens();  // literal tokens that are found in normalized text
   std::vector<TextStep> words = {};        // how text is split, and its words are changed
-  std::unordered_map<std::string, int32_t> whole_words =
-      {};                                   // words with a value of their own, which are not merged
+  // Words with a value of their own, which are not merged.
+  std::unordered_map<std::string, int32_t> whole_words = {};
   std::variant<BytePairs, ByteTrie> model;  // a trie has every single byte
   std::vector<std::string> bytes;           // of each value
   bool drops_first_space = false;           // of the text that values become
