@@ -190,9 +190,9 @@ Field precision_field() {
   return choice_field(
       "precision", "--precision", [](ServerConfig& config) { return &config.precision; },
       {"auto", "fp32", "bf16", "int8", "blocks"},
-      "of weights and what they multiply; int8: of weights alone, on a CPU; blocks: as a quantized "
-      "GGUF file has the weights, on a CPU; auto: blocks for such a file on a CPU, else bf16 where "
-      "the device multiplies it, else fp32");
+      "number format of weights and of the inputs that they multiply; int8: weights in 8 bits, on "
+      "a CPU; blocks: weights as a quantized GGUF file has them, on a CPU; auto: blocks for such a "
+      "file on a CPU, else bf16 if the device multiplies it, else fp32");
 }
 
 // Its names in the release before.
@@ -255,7 +255,7 @@ std::vector<Field> make_fields() {
   fields.push_back(switch_field(
       "insecure_public", "--insecure-public",
       [](ServerConfig& config) { return &config.insecure_public; },
-      "listen beyond this machine even where no key is asked for, or keys come in the clear"));
+      "listen beyond this machine although calls need no key, or send it without TLS"));
   fields.push_back(file_field(
       "tls.cert", "--tls-cert", [](ServerConfig& config) { return &config.tls_cert; },
       "PEM file of the server's certificate and its chain; the port at address then accepts "
