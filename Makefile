@@ -8,7 +8,7 @@ export CTEST_PROGRESS_OUTPUT := 1
 CUDA = AUTO
 DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
 
-.PHONY: help setup build install demo fleet test fleet-test test-clients test-page bench bench-load bench-prompts bench-sessions bench-fleet bench-http bench-text bench-hybrids bench-softmax bench-chat bench-page soak long asan asan-input tsan fuzz release image gpu-check clean
+.PHONY: help setup build install demo fleet test fleet-test test-clients test-page bench bench-load bench-prompts bench-sessions bench-fleet bench-http bench-text bench-families bench-hybrids bench-softmax bench-chat bench-page soak long asan asan-input tsan fuzz release image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -102,6 +102,12 @@ bench-text: ## measure RWKV-7 and Mamba-2 beside llama.cpp and rwkv, write docs/
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_text.py
 	@scripts/wrap docs/benchmarks/text.md
+
+bench-families: ## measure GLA, RetNet, DeltaNet, RWKV-6, Mamba-1 and others, write docs/benchmarks/families.md: ten minutes, 8 GB
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@/usr/bin/python3 bench/report/bench_families.py
+	@scripts/wrap docs/benchmarks/families.md
 
 bench-hybrids: ## measure hybrids at several positions beside llama.cpp, write docs/benchmarks/hybrids.md: an hour, 16 GB
 	@scripts/setup bench

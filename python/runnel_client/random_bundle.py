@@ -18,7 +18,7 @@ from runnel_client.errors import check
 try:
     import numpy as np
 
-    from runnel_client import bundle, cards, random_hybrids, random_published
+    from runnel_client import bundle, cards, random_published
     from runnel_client.bundle import Config, Floats, Shapes
 except ImportError as error:
     command.exit_missing("runnel-random-bundle", error)
@@ -112,7 +112,8 @@ def add_size_flags(add: Add) -> None:
         default="tiny",
         help="mnist, cifar10: the paper's sizes; lm: 1.4 billion parameters; tiny (default); rwkv7, mamba2: "
         "the files of a published model of the smallest size, with --layers, --width, --values, --dtype alone; the "
-        "others: of a hybrid, of which --layers takes the first layers, with --values, --dtype alone",
+        "others: the files of a model of another family, of which --layers takes the first layers, with --values, "
+        "--dtype alone",
     )
     add("--name", help="the model's name (default: random-PRESET)")
     add("--seed", type=int, default=0, help="of the weights (default: 0)")
@@ -331,7 +332,7 @@ def card_text(config: Config, args: argparse.Namespace) -> str:
 def generate_published(args: argparse.Namespace) -> None:
     usual = random_published.PRESETS[args.preset]
     sizes = random_published.Sizes(args.layers or usual.layers, args.width or usual.width, args.values or usual.values)
-    if args.preset in random_hybrids.PRESETS:
+    if args.preset in random_published.FIXED_WIDTH:
         check(args.width is None, f"--width: that of {args.preset} is {usual.width}; leave the flag out")
         bundle.check_range("--layers", sizes.layers, 1, usual.layers)
     else:

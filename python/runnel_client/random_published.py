@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from runnel_client import bundle, random_hybrids
+from runnel_client import bundle, random_gated, random_hybrids
 from runnel_client.bundle import Floats, Shapes
 from runnel_client.publish import VOCABULARY, write_all
 
@@ -20,6 +21,8 @@ HEAD_SIZE = 64
 STATE_SIZE = 128  # of Mamba-2
 TAPS = 4
 FIRST_WORDS = 257  # of RWKV's vocabulary: the bytes, after 0
+RWKV_NORM = re.compile(r"\bln(\d|_x|_out)\.weight$")
+TIME_MIX = re.compile(r"time_(mix|maa)_[a-z]$")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,12 @@ PRESETS = {
         name: Sizes(len(hybrid.layers), hybrid.config["hidden_size"], hybrid.values)
         for name, hybrid in random_hybrids.PRESETS.items()
     },
+    **{
+        name: Sizes(gated.layers, gated.config["hidden_size"], gated.values)
+        for name, gated in random_gated.PRESETS.items()
+    },
 }
+FIXED_WIDTH = (*random_hybrids.PRESETS, *random_gated.PRESETS)
 
 
 def rwkv7_ranks(width: int) -> dict[str, int]:
@@ -149,15 +157,15 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Floats:
     """One tensor, from its own stream. Numbers are of the order that training leaves, so that states stay bounded."""
     rng = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     last = name.split(".", 3)[-1]
-    if name.endswith(("norm.weight", "norm_f.weight", ".D", "k_a")):
+    if name.endswith(("norm.weight", "norm_f.weight", ".D", "k_a")) or RWKV_NORM.search(name):
         return np.ones(shape, np.float32)
-    if ".x_" in name or last.endswith("k_k"):
+    if ".x_" in name or last.endswith("k_k") or TIME_MIX.search(name):
         return rng.random(shape, np.float32)
-    if last.endswith("w_lora.lora.2.bias"):
+    if last.endswith(("w_lora.lora.2.bias", "time_decay")):
         return rng.uniform(-6, 1, shape).astype(np.float32)  # decays from quick to slow
     if last.endswith("A_log"):
         return np.log(rng.uniform(1, 16, shape)).astype(np.float32)
-    if last.endswith("dt_bias"):
+    if last.endswith(("dt_bias", "dt_proj.bias")):
         return np.log(np.expm1(rng.uniform(1e-3, 1e-1, shape))).astype(np.float32)
     tensor = rng.standard_normal(shape, dtype=np.float32)
     if len(shape) < 2 or last.endswith("r_k"):
@@ -177,14 +185,16 @@ def config_and_shapes(preset: str, sizes: Sizes) -> tuple[dict[str, Any], Shapes
     if preset == "mamba2":
         return mamba2_config(sizes), mamba2_shapes(sizes)
     first = (preset, sizes.layers, sizes.values)
+    if preset in random_gated.PRESETS:
+        return random_gated.config_of(*first), random_gated.shapes_of(*first)
     return random_hybrids.config_of(*first), random_hybrids.shapes_of(*first)
 
 
 def write(preset: str, out: str, sizes: Sizes, seed: int, dtype: str) -> int:
-    """Writes the directory; gives the parameters that it has. A hybrid's width is the preset's."""
+    """Writes the directory; gives the parameters that it has. The width of FIXED_WIDTH is the preset's."""
     config, all_shapes = config_and_shapes(preset, sizes)
     texts = {"config.json": json.dumps(config, indent=2) + "\n"}
-    if preset == "rwkv7":
+    if preset.startswith("rwkv"):
         texts[VOCABULARY] = vocabulary_text()
 
     def write_text(text: str) -> Callable[[BinaryIO], object]:

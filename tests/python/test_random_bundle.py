@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import sys
 import unittest
+from typing import Any
 
 import support
 from support import Reference, ToolTest, bundle, np
@@ -12,8 +14,9 @@ support.require("numpy")
 
 sys.path.insert(0, os.path.join(support.ROOT, "tests/golden"))
 import make_hybrids
+import make_recurrences
 
-from runnel_client import random_bundle, random_hybrids
+from runnel_client import random_bundle, random_gated, random_hybrids
 
 
 class RandomBundleTest(ToolTest):
@@ -225,6 +228,24 @@ class RandomBundleTest(ToolTest):
             config = random_hybrids.config_of(*size)
             expected = make_hybrids.Hybrid({"intermediate_size": 4608, **config}).shapes()  # LFM2's is in no key
             self.assertEqual(random_hybrids.shapes_of(*size), expected, preset)
+
+    def test_the_gated_family_has_its_makers_tensors(self):
+        """As the equations of make_recurrences.py read them; only the ranks of small products differ."""
+        for preset, gated in random_gated.PRESETS.items():
+            config = random_gated.config_of(preset, gated.layers, gated.values)
+            kind = config["model_type"]
+            model: Any
+            if kind in ("rwkv5", "rwkv6"):
+                model = make_recurrences.Rwkv56({**config, "num_heads": config["hidden_size"] // 64})
+            elif kind == "mamba":
+                model = make_recurrences.Mamba1(config)
+            else:  # whose tables have two rows more than values
+                model = make_recurrences.GatedLinear({**config, "vocab_size": gated.values - 2})
+            expected = model.shapes()
+            found = random_gated.shapes_of(preset, gated.layers, gated.values)
+            self.assertEqual(found.keys(), expected.keys(), preset)
+            differ = {name for name in found if found[name] != expected[name]}
+            self.assertTrue(all(re.search(r"_w[12]$|gk_proj\.", name) for name in differ), differ)
 
     def test_a_hybrid_is_written(self):
         argv = ["--preset", "qwen3.5-0.8b", "--layers", "1", "--values", "300"]
