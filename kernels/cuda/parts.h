@@ -46,6 +46,14 @@ RUNNEL_DEVICE constexpr RowPart part_of(const Rows& rows, const Control* control
   return {slot, first + from, first + to, from};
 }
 
+// fp32, a row for each input.
+struct InputMatrix {
+  const float* data;  // null: none
+  int64_t stride;
+
+  RUNNEL_DEVICE const float* row(int64_t input) const { return data + input * stride; }
+};
+
 // Where a part of a slot's state is, `offset` floats from the start of its layer's.
 template <typename Args>
 RUNNEL_DEVICE float* head_state(const Args& args, int32_t slot, int64_t offset) {
