@@ -1,6 +1,7 @@
-// The recurrence of the gated linear family (Rule::kGated, backend.h): a block to 64 columns of one
-// head of one row. Columns do not depend on each other, so each block computes the terms of its
-// head by itself. S stays in registers while the row's inputs pass by, if they hold it.
+// The recurrence of the gated linear family, RWKV-5 and RWKV-6 (Rule::kGated). backend.h has its
+// equations. A block takes 64 columns of one head of one row. Columns do not depend on each other,
+// so each block computes the terms of its head by itself. If registers can hold the columns of S,
+// they stay there while the row's inputs pass by.
 #pragma once
 
 #include <cmath>
@@ -16,18 +17,19 @@
 
 namespace runnel::cuda {
 
-// The most columns of S [dk][dv] that a block takes.
+// Columns of S [dk][dv] that a block takes; the last block of a head may have fewer.
 inline constexpr int kGatedColumns = 64;
 
-// Inputs of which several heads of the recurrence may share one head.
+// Inputs with a number of heads of their own: several heads of the recurrence may share one.
 struct HeadInputs {
   InputMatrix of;  // [inputs, heads * size]
   int heads, size;
 
-  // The first input's numbers for head `head` of `all`. Null: none.
-  RUNNEL_DEVICE const float* head(int head, int all, bool tiled) const {
-    if (of.data == nullptr) return nullptr;
-    return of.data + (tiled ? head % heads : head / (all / heads)) * size;
+  RUNNEL_DEVICE bool are_there() const { return of.data != nullptr; }
+  // The first column for head `head` of `all`.
+  RUNNEL_DEVICE int column(int head, int all, bool tiled) const {
+    if (!are_there()) return 0;
+    return (tiled ? head % heads : head / (all / heads)) * size;
   }
 };
 
@@ -47,64 +49,68 @@ struct GatedArgs {
   States states;
   float* out;
   int64_t out_stride;
-
-  // Columns of all blocks of a head but the last, which may have fewer.
-  RUNNEL_DEVICE int columns() const { return dv < kGatedColumns ? dv : kGatedColumns; }
 };
 
-// kRows and S as SharedState has them. kCorrected: the delta rule.
+// kRows as in SharedState. kCorrected: the delta rule.
 template <typename Columns, int kRows, int kBlockThreads, bool kCorrected>
-struct GatedKernel : private SharedState<Columns, kRows, kBlockThreads> {
+struct GatedKernel {
   using Args = GatedArgs;
   static constexpr int kThreads = kBlockThreads;
-  static constexpr int kResident = kRows >= 16 ? 1 : 4;
+  static constexpr int kResident = kRows >= 16 ? 2 : 4;
   static_assert(kGatedColumns <= kThreads);
 
-  using Shared = SharedState<Columns, kRows, kBlockThreads>;
-  using Shared::fits;
+  RUNNEL_DEVICE static bool fits(int dk) { return Shared::fits(dk, kGatedColumns); }
 
   static constexpr Launch launch(int64_t rows, const Args& args) {
-    const int columns = args.columns();
-    const int64_t groups = Shared::share_of(columns, 0).groups;
     const int64_t floats =
-        (kCorrected ? 4 : 3) * int64_t{args.dk} + columns + (kCorrected ? 2 : 1) * groups * columns;
+        (kCorrected ? 4 : 3) * int64_t{args.dk} + kGatedColumns + (kCorrected ? 2 : 1) * kSums;
     return {.blocks = rows * args.heads * args.parts, .shared_bytes = floats * 4};
   }
 
   template <typename Block>
   RUNNEL_DEVICE static void run(Block& block, const Args& args) {
-    const auto index = static_cast<int>(block.index() / args.parts);
-    const RowPart row = part_of(args.rows, nullptr, index / args.heads, Part::kAll);
+    const Index index = index_of(args, block.index());
+    const RowPart row = part_of(args.rows, nullptr, index.row, Part::kAll);
     if (row.begin >= row.end) return;
     block.require(row.begin >= 0 && row.end <= args.inputs,
                   "recur: a row's inputs are among those given");
-    const Head head =
-        head_of(args, index % args.heads, static_cast<int>(block.index() % args.parts), row.slot);
+    const Head head = head_of(args, index);
     typename Block::template Each<Held> held;
     if constexpr (kRows > 0) {
       block.each([&](int t) {
-        const StateShare share = Shared::share_of(args.columns(), t);
+        const StateShare share = share_of(t);
         if (head.has(share)) Shared::load(share, head.place, held[t]);
       });
     }
     for (int input = row.begin; input < row.end; ++input) step(block, args, head, input, held);
     if constexpr (kRows > 0) {
+      // The addresses are computed again. If they were kept, the compiler would spill registers.
+      const StatePlace place = place_of(args, index_of(args, block.index()));
       block.each([&](int t) {
-        const StateShare share = Shared::share_of(args.columns(), t);
-        if (head.has(share)) Shared::store(share, head.place, held[t]);
+        const StateShare share = share_of(t);
+        if (head.has(share)) Shared::store(share, place, held[t]);
       });
     }
   }
 
  private:
-  using typename Shared::Held;
+  using Shared = SharedState<Columns, kRows, kBlockThreads>;
+  using Held = typename Shared::Held;
   using Of = GatedRule<ScalarMath>;
 
-  // The block's part of a head, with the first input's numbers.
+  // Threads are laid out for 64 columns, however many the head has: then the compiler knows the
+  // layout.
+  RUNNEL_DEVICE static constexpr StateShare share_of(int t) {
+    return state_share<Columns>(t, kThreads, kGatedColumns);
+  }
+  // Sums over rows of S by groups of threads: [groups][kGatedColumns].
+  static constexpr int kSums = kThreads / (kGatedColumns / Columns::kWidth) * kGatedColumns;
+
+  // The block's part of a head.
   struct Head {
-    int index;
-    int first, columns;  // of v
-    const float *q, *k, *v, *decay, *rate;
+    int q, k, v, decay, rate;  // the first columns of the inputs
+    int channel, out;          // the first of the constants and of the outputs
+    int columns;               // of S, v and the outputs
     StatePlace place;
 
     RUNNEL_DEVICE bool has(const StateShare& share) const {
@@ -119,45 +125,54 @@ struct GatedKernel : private SharedState<Columns, kRows, kBlockThreads> {
     float *a, *corrections;  // as k and sums; of kCorrected
   };
 
-  RUNNEL_DEVICE static Head head_of(const Args& args, int head, int part, int32_t slot) {
-    const int first = part * kGatedColumns;
+  struct Index {
+    int row, head, part;
+  };
+  RUNNEL_DEVICE static Index index_of(const Args& args, int64_t block) {
+    const auto head = static_cast<int>(block / args.parts);
+    return {head / args.heads, head % args.heads, static_cast<int>(block % args.parts)};
+  }
+  RUNNEL_DEVICE static StatePlace place_of(const Args& args, const Index& index) {
+    const int64_t at = int64_t{index.head} * args.dk * args.dv + index.part * kGatedColumns;
+    return {head_state(args, args.rows.slot[index.row], at), args.dk, args.dv};
+  }
+  RUNNEL_DEVICE static Head head_of(const Args& args, const Index& index) {
+    const int head = index.head;
+    const int first = index.part * kGatedColumns;
     const int rest = args.dv - first;
-    float* state = head_state(args, slot, int64_t{head} * args.dk * args.dv + first);
-    return {.index = head,
-            .first = first,
+    return {.q = args.q.column(head, args.heads, args.tiled_keys),
+            .k = args.k.column(head, args.heads, args.tiled_keys),
+            .v = args.v.column(head, args.heads, false) + first,
+            .decay = args.decay.column(head, args.heads, false),
+            .rate = args.rate.column(head, args.heads, false),
+            .channel = head * args.dk,
+            .out = head * args.dv + first,
             .columns = rest < kGatedColumns ? rest : kGatedColumns,
-            .q = args.q.head(head, args.heads, args.tiled_keys),
-            .k = args.k.head(head, args.heads, args.tiled_keys),
-            .v = args.v.head(head, args.heads, false) + first,
-            .decay = args.decay.head(head, args.heads, false),
-            .rate = args.rate.head(head, args.heads, false),
-            .place = {state, args.dk, args.dv}};
+            .place = place_of(args, index)};
   }
   template <typename Block>
   RUNNEL_DEVICE static Terms terms_of(Block& block, const Args& args) {
     float* at = block.template shared<float>();
-    const int columns = args.columns();
     const int dk = args.dk;
-    float* sums = at + 3 * dk + columns;
-    float* a = sums + Shared::share_of(columns, 0).groups * columns;
-    return {at, at + dk, at + 2 * dk, at + 3 * dk, sums, a, a + dk};
+    float* v = at + 3 * dk;
+    float* sums = v + kGatedColumns;
+    float* a = sums + kSums;
+    return {at, at + dk, at + 2 * dk, v, sums, a, a + dk};
   }
 
-  // A map of keys, which elu(x) + 1 may be, too.
+  // activate() lacks elu(x) + 1, which is a map of keys alone.
   RUNNEL_DEVICE static float mapped(Activation map, float x) {
     return map == Activation::kElu ? phi(x) : activate(map, x);
   }
   RUNNEL_DEVICE static Of decay_at(const Args& args, const Head& head, int input, int i) {
-    const int c = head.index * args.dk + i;
-    const float x = head.decay == nullptr
-                        ? 0.0F
-                        : head.decay[input * args.decay.of.stride + (args.decay.size > 1 ? i : 0)];
+    const int c = head.channel + i;
+    const int column = head.decay + (args.decay.size > 1 ? i : 0);
+    const float x = args.decay.are_there() ? args.decay.of.row(input)[column] : 0.0F;
     return Of::of(args.kind, x, args.decay_rate == nullptr ? 1.0F : args.decay_rate[c],
                   args.decay_bias == nullptr ? 0.0F : args.decay_bias[c], args.decay_least);
   }
 
-  // Writes v, w, and q and k as they are before they are normalized, scaled and rotated. Returns
-  // the factors of q and k.
+  // Writes v, w and the mapped q and k. Returns the factors by which q and k are then scaled.
   struct Factors {
     float q, k;
   };
@@ -168,27 +183,28 @@ struct GatedKernel : private SharedState<Columns, kRows, kBlockThreads> {
     typename Block::template Each<float> keys;
     const bool squares = args.norm == KeyNorm::kL2;
     block.each([&](int t) {
-      const float* q = head.q + input * args.q.of.stride;
+      const float* q = args.q.of.row(input) + head.q;
+      RUNNEL_ROLL
       for (int i = t; i < args.dk; i += kThreads) {
         const Of made = decay_at(args, head, input, i);
         const float query = mapped(args.map, q[i]);
         const float key =
-            head.k == nullptr ? made.k : mapped(args.map, head.k[input * args.k.of.stride + i]);
+            args.k.are_there() ? mapped(args.map, args.k.of.row(input)[head.k + i]) : made.k;
         terms.q[i] = query;
         terms.k[i] = key;
         terms.w[i] = made.w;
         queries[t] = squares ? std::fma(query, query, queries[t]) : queries[t] + query;
         keys[t] = squares ? std::fma(key, key, keys[t]) : keys[t] + key;
       }
-      if (t < head.columns) terms.v[t] = head.v[input * args.v.of.stride + t];
+      if (t < head.columns) terms.v[t] = args.v.of.row(input)[head.v + t];
     });
     Factors by = {args.scale, 1.0F};
     if (args.norm != KeyNorm::kNone) {
       by.q *= Of::factor(args.norm, block.sum(queries));
       const float of_keys = Of::factor(args.norm, block.sum(keys));
-      if (head.k != nullptr) by.k = of_keys;
+      if (args.k.are_there()) by.k = of_keys;
     } else if (args.turn.data != nullptr) {
-      block.phase([](int) {});  // a thread reads what another one wrote
+      block.phase([](int) {});  // a thread rotates a number that another thread wrote
     }
     return by;
   }
@@ -205,19 +221,21 @@ struct GatedKernel : private SharedState<Columns, kRows, kBlockThreads> {
         if constexpr (kCorrected) {
           terms.a[i] = terms.w[i] * key;
         } else if (args.bonus != nullptr) {
-          bonus[t] = std::fma(query, args.bonus[head.index * args.dk + i] * key, bonus[t]);
+          bonus[t] = std::fma(query, args.bonus[head.channel + i] * key, bonus[t]);
         }
       };
       if (args.turn.data == nullptr) {
+        RUNNEL_ROLL
         for (int i = t; i < args.dk; i += kThreads) put(i, by.q * terms.q[i], by.k * terms.k[i]);
         return;
       }
       const int half = args.dk / 2;
       const float* turn = args.turn.row(input);
+      RUNNEL_ROLL
       for (int i = t; i < half; i += kThreads) {
         const Pair query = turned(terms.q, i, half, by.q, turn);
-        const Pair key = head.k == nullptr ? Pair{terms.k[i], terms.k[i + half]}
-                                           : turned(terms.k, i, half, by.k, turn);
+        const Pair key = args.k.are_there() ? turned(terms.k, i, half, by.k, turn)
+                                            : Pair{terms.k[i], terms.k[i + half]};
         put(i, query.low, key.low);
         put(i + half, query.high, key.high);
       }
@@ -245,21 +263,20 @@ struct GatedKernel : private SharedState<Columns, kRows, kBlockThreads> {
     const Factors by = map_keys(block, args, head, input, terms);
     const float bonus = finish_keys(block, args, head, input, by, terms);
     if constexpr (kCorrected) {
-      block.phase([&](int t) { correct(args, head, t, terms, held[t]); });
+      block.phase([&](int t) { correct(head, t, terms, held[t]); });
     }
     block.phase([&](int t) { advance(args, head, t, input, terms, held[t]); });
     block.phase([&](int t) {
       if (t >= head.columns) return;
-      float y = Shared::total(terms.sums, args.columns(), t);
+      float y = Shared::total(terms.sums, kGatedColumns, t);
       if constexpr (!kCorrected) y = std::fma(bonus, terms.v[t], y);
-      args.out[input * args.out_stride + head.index * args.dv + head.first + t] = y;
+      args.out[input * args.out_stride + head.out + t] = y;
     });
   }
 
   // a^T S, by groups.
-  RUNNEL_DEVICE static void correct(const Args& args, const Head& head, int t, const Terms& terms,
-                                    Held& held) {
-    const StateShare share = Shared::share_of(args.columns(), t);
+  RUNNEL_DEVICE static void correct(const Head& head, int t, const Terms& terms, Held& held) {
+    const StateShare share = share_of(t);
     if (!head.has(share)) return;
     Columns sum{};
     Shared::each_row(share, head.place, held, [&](int row, const Columns& s) {
@@ -267,20 +284,19 @@ struct GatedKernel : private SharedState<Columns, kRows, kBlockThreads> {
         sum.at[j] = std::fma(terms.a[row], s.at[j], sum.at[j]);
       }
     });
-    Shared::put(sum, share, args.columns(), terms.corrections);
+    Shared::put(sum, share, kGatedColumns, terms.corrections);
   }
 
-  // What an input adds to S is k times this: v, or with the delta rule beta (v - a^T S).
+  // An input adds k value^T to S. The value is v, or beta (v - a^T S) with the delta rule.
   RUNNEL_DEVICE static Columns value_of(const Args& args, const Head& head, int input,
                                         const StateShare& share, const Terms& terms) {
     Columns value{};
     for (int j = 0; j < Columns::kWidth; ++j) value.at[j] = terms.v[share.column + j];
     if constexpr (kCorrected) {
-      const float gate =
-          head.rate == nullptr ? 1.0F : sigmoid(head.rate[input * args.rate.of.stride]);
+      const float gate = args.rate.are_there() ? sigmoid(args.rate.of.row(input)[head.rate]) : 1.0F;
+      const Columns kept = Shared::totals(terms.corrections, kGatedColumns, share);
       for (int j = 0; j < Columns::kWidth; ++j) {
-        const float held = Shared::total(terms.corrections, args.columns(), share.column + j);
-        value.at[j] = args.delta * gate * (value.at[j] - held);
+        value.at[j] = args.delta * gate * (value.at[j] - kept.at[j]);
       }
     }
     return value;
@@ -289,32 +305,19 @@ struct GatedKernel : private SharedState<Columns, kRows, kBlockThreads> {
   // S = diag(w) S + k value^T on a share of S, and S^T q, by groups. With a bonus S is read before.
   RUNNEL_DEVICE static void advance(const Args& args, const Head& head, int t, int input,
                                     const Terms& terms, Held& held) {
-    const StateShare share = Shared::share_of(args.columns(), t);
+    const StateShare share = share_of(t);
     if (!head.has(share)) return;
     const Columns value = value_of(args, head, input, share, terms);
+    const bool before = !kCorrected && args.bonus != nullptr;
     Columns sum{};
-    const auto update = [&](int row, Columns& s) {
+    Shared::each_row(share, head.place, held, [&](int row, Columns& s) {
       for (int j = 0; j < Columns::kWidth; ++j) {
-        s.at[j] = std::fma(terms.k[row], value.at[j], terms.w[row] * s.at[j]);
+        const float next = std::fma(terms.k[row], value.at[j], terms.w[row] * s.at[j]);
+        sum.at[j] = std::fma(terms.q[row], before ? s.at[j] : next, sum.at[j]);
+        s.at[j] = next;
       }
-    };
-    const auto read = [&](int row, const Columns& s) {
-      for (int j = 0; j < Columns::kWidth; ++j) {
-        sum.at[j] = std::fma(terms.q[row], s.at[j], sum.at[j]);
-      }
-    };
-    if (!kCorrected && args.bonus != nullptr) {
-      Shared::each_row(share, head.place, held, [&](int row, Columns& s) {
-        read(row, s);
-        update(row, s);
-      });
-    } else {
-      Shared::each_row(share, head.place, held, [&](int row, Columns& s) {
-        update(row, s);
-        read(row, s);
-      });
-    }
-    Shared::put(sum, share, args.columns(), terms.sums);
+    });
+    Shared::put(sum, share, kGatedColumns, terms.sums);
   }
 };
 

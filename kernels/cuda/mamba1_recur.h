@@ -1,6 +1,6 @@
-// Mamba-1's recurrence (Rule::kMamba1, backend.h): a thread to a channel, which is a column of a
-// head's S. Threads that are neighbours have neighbouring columns, so a warp reads a row of S at
-// once.
+// Mamba-1's recurrence (Rule::kMamba1). backend.h has its equations. A thread takes a channel,
+// which is a column of a head's S [dk][dv], through the row's inputs. Neighbouring threads have
+// neighbouring columns, so a warp reads a row of S at once.
 #pragma once
 
 #include <cmath>
@@ -65,7 +65,7 @@ struct Mamba1Kernel : ByColumns {
   struct Element {
     float state, rate;
   };
-  // A thread's, and the channel's column of S and of the rates in memory.
+  // A thread's channel, with its column of S and of the rates.
   struct Channel {
     int channel;
     int first_key;  // of q and k

@@ -63,9 +63,9 @@ void with_rule_kernel(const RuleArgs& args, const Use& use) {
 template <bool kCorrected, typename Use>
 void with_gated_kernel_of(const GatedArgs& args, const Use& use) {
   using Forms = GatedRecur<kCorrected>;
-  if (has_aligned_states(args) && Forms::Medium::fits(args.dk, args.columns())) {
+  if (has_aligned_states(args) && Forms::Medium::fits(args.dk)) {
     use(typename Forms::Medium());
-  } else if (has_aligned_states(args) && Forms::Large::fits(args.dk, args.columns())) {
+  } else if (has_aligned_states(args) && Forms::Large::fits(args.dk)) {
     use(typename Forms::Large());
   } else {
     use(typename Forms::Any());

@@ -31,17 +31,16 @@ struct RuleArgs {
   int64_t out_stride;
 };
 
-// kRows and S as SharedState has them. Without registers a thread takes several columns if the
-// threads are too few.
+// kRows as in SharedState. If it is 0, a thread takes several columns where the threads are too
+// few.
 template <Rule kRule, typename Columns, int kRows, int kBlockThreads>
-struct RuleKernel : private SharedState<Columns, kRows, kBlockThreads> {
+struct RuleKernel {
   using Args = RuleArgs;
   static constexpr int kThreads = kBlockThreads;
   static constexpr int kResident = kRows >= 16 ? 1 : 4;
   static constexpr bool kCorrected = kRule == Rule::kRwkv7;
 
-  using Shared = SharedState<Columns, kRows, kBlockThreads>;
-  using Shared::fits;
+  RUNNEL_DEVICE static bool fits(int dk, int dv) { return Shared::fits(dk, dv); }
 
   static constexpr Launch launch(int64_t rows, const Args& args) {
     const int64_t floats = 5 * int64_t{args.dk} + args.dv + 2 * sums_floats(args);
@@ -71,7 +70,8 @@ struct RuleKernel : private SharedState<Columns, kRows, kBlockThreads> {
   }
 
  private:
-  using typename Shared::Held;
+  using Shared = SharedState<Columns, kRows, kBlockThreads>;
+  using Held = typename Shared::Held;
 
   // The terms of an input, in shared memory, with the sums over rows of S by groups of threads.
   struct Terms {

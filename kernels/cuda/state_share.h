@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/launch.h"
 #include "kernels/device.h"
 
 namespace runnel::cuda {
@@ -27,24 +28,24 @@ struct StateShare {
 // Threads stand side by side along a row of S, and the rows go around the groups of threads. What
 // is left over of the threads has group >= groups and owns nothing.
 template <typename Columns>
-RUNNEL_DEVICE StateShare state_share(int thread, int threads, int dv) {
+RUNNEL_DEVICE constexpr StateShare state_share(int thread, int threads, int dv) {
   const int across = (dv + Columns::kWidth - 1) / Columns::kWidth;
   const int groups = across < threads ? threads / across : 1;
   return {.group = thread / across, .groups = groups, .column = thread % across * Columns::kWidth};
 }
 
-// S [dk][stride], or a range of `columns` of its columns that the block owns.
+// The columns of S [dk][stride] that a block owns: all of them or a range.
 struct StatePlace {
-  float* state;  // the first of the block's columns
+  float* state;  // the first of these columns in the first row
   int dk;
   int stride;  // from one row of S to the next
 };
 
-// kRows > 0: a thread keeps so many rows of S in registers, and the shape must be one that fits().
-// 0: S stays in memory.
+// kRows > 0: a thread keeps kRows rows of S in registers, and the shape must be one that fits().
+// kRows = 0: S stays in memory. `columns` is the number of columns of a block.
 template <typename Columns, int kRows, int kThreads>
 struct SharedState {
-  // A thread's rows.
+  // A thread's share of S.
   struct Held {
     Columns row[kRows > 0 ? kRows : 1];
   };
@@ -79,7 +80,7 @@ struct SharedState {
     }
   }
 
-  // Reads a thread's rows into registers.
+  // Reads a thread's share into registers, and writes it back.
   RUNNEL_DEVICE static void load(const StateShare& share, const StatePlace& at, Held& held) {
     if constexpr (kRows > 0) {
       each_row(share, at, held, [&](int row, Columns& here) { here = in_memory(at, share, row); });
@@ -92,13 +93,23 @@ struct SharedState {
     }
   }
 
-  // The groups' sums of a thread's columns, which it writes to sums [groups][columns].
+  // Writes the sums of a thread's columns over its own rows to sums [groups][columns].
   RUNNEL_DEVICE static void put(const Columns& sum, const StateShare& share, int columns,
                                 float* sums) {
     float* to = sums + share.group * columns + share.column;
     for (int j = 0; j < Columns::kWidth; ++j) to[j] = sum.at[j];
   }
-  // The sum of one column over all groups, in their order.
+  // The sums of a thread's columns over all groups, in their order.
+  RUNNEL_DEVICE static Columns totals(const float* sums, int columns, const StateShare& share) {
+    Columns sum{};
+    RUNNEL_UNROLL_PAIRS
+    for (int group = 0; group < share.groups; ++group) {
+      const auto& more = *reinterpret_cast<const Columns*>(sums + group * columns + share.column);
+      for (int j = 0; j < Columns::kWidth; ++j) sum.at[j] += more.at[j];
+    }
+    return sum;
+  }
+  // The sum of one column.
   RUNNEL_DEVICE static float total(const float* sums, int columns, int column) {
     const int groups = share_of(columns, 0).groups;
     float sum = 0.0F;

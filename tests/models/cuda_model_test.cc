@@ -32,6 +32,15 @@ Spec spec_in_registers() {
   return spec;
 }
 
+// A hybrid without attention.
+template <HybridStyle kStyle>
+Spec recurrent_hybrid_spec() {
+  Spec spec = small_hybrid_spec(kStyle);
+  spec.positions = spec.most_positions = 0;
+  std::get<HybridSpec>(spec.model).layers = "rr";
+  return spec;
+}
+
 constexpr Family kFamilies[] = {
     {"Gla", [] { return small_gated_linear_spec(GatedMixer::kGla); }},
     {"RetNet", [] { return small_gated_linear_spec(GatedMixer::kRetNet); }},
@@ -42,7 +51,9 @@ constexpr Family kFamilies[] = {
     {"Hgrn2", [] { return small_gated_linear_spec(GatedMixer::kHgrn2); }},
     {"Rwkv6", [] { return small_rwkv6_spec(Rwkv6Version::kSix); }},
     {"Rwkv5", [] { return small_rwkv6_spec(Rwkv6Version::kFive); }},
-    {"Mamba1", [] { return small_mamba1_spec(); }}};
+    {"Mamba1", [] { return small_mamba1_spec(); }},
+    {"QwenHybrid", recurrent_hybrid_spec<HybridStyle::kQwen35>},
+    {"FalconHybrid", recurrent_hybrid_spec<HybridStyle::kFalconH1>}};
 
 struct Case {
   bool on_gpu;
@@ -355,6 +366,21 @@ TEST(CudaModelLimits, SizesTooLargeForTheGpuAreToldAtTheFirstStepAndStopNothing)
   const Result<bool> done = (*model)->collect((*model)->submit({&row, 1}, 1), emitted);
   EXPECT_EQ(done.status().code(), Code::kFailedPrecondition);
   EXPECT_NE(done.status().message().find("too large for this GPU"), std::string::npos);
+}
+
+TEST(CudaModelLimits, AFactorOfTheEmbeddingIsToldAtTheFirstStep) {
+  Spec spec = recurrent_hybrid_spec<HybridStyle::kGranite>();
+  std::get<HybridSpec>(spec.model).factors.embedding = 12.0F;
+  const std::unique_ptr<Backend> backend = make_on_host({});
+  const auto model = make_model(random_bundle(spec, 5), *backend, kLimits);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  begin_sequence(**model, 0, 1);
+  const Row row = {0, {}, Want::kNext};
+  std::vector<Emitted> emitted;
+  const Result<bool> done = (*model)->collect((*model)->submit({&row, 1}, 1), emitted);
+  EXPECT_EQ(done.status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(done.status().message(),
+            "a factor of the embedding has no kernel for a GPU: use backend cpu");
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.label(); }
