@@ -18,7 +18,7 @@ constexpr ModelLimits kLimits = {.slots = 8, .rows = 8, .values = 72, .steps = 8
 constexpr int kCount = 12;
 
 // A family other than the linear transformer.
-struct Family {
+struct GpuFamily {
   const char* name;
   Spec (*spec)();
 };
@@ -41,7 +41,7 @@ Spec recurrent_hybrid_spec() {
   return spec;
 }
 
-constexpr Family kFamilies[] = {
+constexpr GpuFamily kGpuFamilies[] = {
     {"Gla", [] { return small_gated_linear_spec(GatedMixer::kGla); }},
     {"RetNet", [] { return small_gated_linear_spec(GatedMixer::kRetNet); }},
     {"DeltaNet", [] { return small_gated_linear_spec(GatedMixer::kDeltaNet); }},
@@ -61,7 +61,7 @@ struct Case {
   Precision precision;
   CudaOptions options = {};  // .library on the host: the one that stands in for it
   bool gated = false;        // with random features
-  const Family* family = nullptr;
+  const GpuFamily* family = nullptr;
 
   std::string label() const {
     return std::string(on_gpu ? "Gpu" : "Host") +
@@ -402,7 +402,7 @@ INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
                          case_name);
 std::vector<Case> family_cases() {
   std::vector<Case> cases;
-  for (const Family& family : kFamilies) {
+  for (const GpuFamily& family : kGpuFamilies) {
     cases.push_back({false, false, Precision::kFp32, {}, false, &family});
     cases.push_back({true, false, Precision::kFp32, {}, false, &family});
   }
