@@ -83,7 +83,7 @@ bench-sessions: ## measure forks and states that move, write docs/benchmarks/ses
 	@/usr/bin/python3 bench/report/bench_sessions.py build/release/runnel build/release/bench/bench_moves docs/benchmarks
 	@scripts/wrap docs/benchmarks/sessions.md
 
-bench-fleet: ## measure sessions in a store beyond the slots, write docs/benchmarks/fleet.md: a quarter of an hour, 2 GB of disk
+bench-fleet: ## measure what a store of sessions costs and saves, write docs/benchmarks/fleet.md: half an hour, 4 GB of disk
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_fleet.py build/release/runnel docs/benchmarks

@@ -1,4 +1,4 @@
-// Bytes as text of 64 characters (RFC 4648, section 4).
+// Converts bytes to and from text of 64 characters (RFC 4648, section 4).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ constexpr int64_t base64_length(int64_t bytes) { return (bytes + 2) / 3 * 4; }
 // At most 1 GiB of bytes.
 std::string base64(std::span<const uint8_t> bytes);
 
-// The bytes of such a text; none where it is not one, also for lines and spaces in it.
+// The bytes of a text in this form. None if it has another form; line ends and spaces are not
+// allowed, either.
 std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace runnel

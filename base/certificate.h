@@ -1,5 +1,5 @@
-// Certificates and keys for TLS, from PEM files: read within bounds, and checked before they are
-// used.
+// Reads certificates and keys for TLS from PEM files, within bounds, and checks them before they
+// are used.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,14 @@ struct Identity {
 };
 
 // Reads a certificate and its key from two files. Errors are those of read_file(), and
-// INVALID_ARGUMENT which names the file that has no certificate or key, one that is encrypted or
-// too weak, that is not valid at `now`, or both where the key is another certificate's.
+// INVALID_ARGUMENT with the name of the file:
+// - it has no certificate or no key;
+// - its certificate or key is encrypted, too weak, or not valid at `now`;
+// - the key belongs to another certificate; the message then names both files.
 Result<Identity> read_identity(const std::string& certificate_file, const std::string& key_file,
                                std::chrono::system_clock::time_point now);
 
-// Reads the certificates of authorities, one or more, as PEM. Errors likewise.
+// Reads one or more certificates of authorities, as PEM. Errors as of read_identity().
 Result<std::string> read_authorities(const std::string& file);
 
 }  // namespace runnel

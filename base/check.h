@@ -1,4 +1,5 @@
-// Programming errors stop the process loudly, in every build. Never for input from outside.
+// Stops the process with a message on programming errors, in every build. Not for input from
+// outside.
 #pragma once
 
 #include <cstdio>

@@ -47,7 +47,7 @@ class Clock {
   std::atomic<int64_t> virtual_ns_{kReal};
 };
 
-// The machine's clock. It is the default where the caller gives no other.
+// The machine's clock. It is used if the caller gives no other.
 inline const Clock& real_clock() {
   static const Clock kClock;
   return kClock;

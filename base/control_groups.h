@@ -1,5 +1,6 @@
-// The limits of this process's control groups (cgroups(7)): the group that it is in and every
-// ancestor that it can see have limits, and the smallest holds. Versions 1 and 2, and both at once.
+// The limits of this process's control groups (cgroups(7)). The process's group and all ancestors
+// that it can see may have limits, and the smallest one counts. Versions 1 and 2 are supported,
+// also both at once.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +12,19 @@ namespace runnel {
 
 struct CoreQuota {
   int cores = 0;     // rounded up, at least 1
-  std::string file;  // that sets it
+  std::string file;  // the file with the limit
 };
 
 struct MemoryQuota {
-  int64_t free = 0;  // bytes below the limit, cached files that nobody reads included; at least 0
+  // Bytes left below the limit, plus cached files that are not in use; at least 0.
+  int64_t free = 0;
   int64_t limit = 0;
-  std::string file;  // that sets it
+  std::string file;  // the file with the limit
 };
 
 struct ThreadQuota {
   int64_t limit = 0;  // of threads and processes together
-  std::string file;   // that sets it
+  std::string file;   // the file with the limit
 };
 
 class ControlGroups {
@@ -34,15 +36,16 @@ class ControlGroups {
   // no limit.
   std::optional<CoreQuota> cores() const;
 
-  // The limit of which the least is free: `memory.max` and `memory.high`, beyond which the kernel
-  // slows a process down, or `memory.limit_in_bytes` of version 1. None if there is no limit.
+  // The limit that has the least memory left: `memory.max` and `memory.high` (above which the
+  // kernel slows a process down), or `memory.limit_in_bytes` of version 1. None if there is no
+  // limit.
   std::optional<MemoryQuota> memory() const;
 
   // The smallest `pids.max`. None if there is no limit.
   std::optional<ThreadQuota> threads() const;
 
  private:
-  // A hierarchy that is mounted, with the folders of this process's group and its ancestors.
+  // A mounted hierarchy, and the folders of this process's group and its ancestors.
   struct Hierarchy {
     bool version2 = false;
     std::vector<std::string> folders;

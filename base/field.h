@@ -1,5 +1,6 @@
-// Places for field names in error messages. The engine names a request's field by its canonical
-// name, the one of the wire contract (proto/runnel/v1); each door puts its own word there.
+// Placeholders for field names in error messages. The engine names a request's field by its
+// canonical name, which is that of the wire contract (proto/runnel/v1). Each door puts its own word
+// in the placeholder.
 #pragma once
 
 #include <functional>
@@ -9,31 +10,32 @@
 
 namespace runnel {
 
-// A place for the name of `field` in a message.
+// A placeholder for the name of `field` in a message.
 std::string place_of(std::string_view field);
 
-// `hint`, which doors leave out that lack a field with a place in it.
+// A hint in a message. A door leaves it out if the door has no word for a field in it.
 std::string hint(std::string_view hint);
 
-// The word of a door for a field, by its canonical name (base/fields.h); empty: this door has no
-// such field.
+// Gives a door's word for a field, which has its canonical name (base/fields.h). Empty: the door
+// has no such field.
 using FieldWord = std::function<std::string_view(std::string_view field)>;
 
-// A field and the word that a door has for it. Each door has a table of them.
+// A field, and a door's word for it. Each door has a table of them.
 struct NamedField {
   std::string_view field, word;
 };
 
-// The word of a table for a field; empty: the table has none.
+// The word for a field in a table. Empty: the table does not have the field.
 std::string_view word_in(std::span<const NamedField> table, std::string_view field);
 
-// `message` with the words of a door in its places. Without places it stays as it is.
+// `message` with a door's words in its placeholders. A message without placeholders does not
+// change.
 std::string rendered(std::string_view message, const FieldWord& word_of);
 
-// The same with the canonical names.
+// `message` with the canonical names in its placeholders.
 std::string rendered(std::string_view message);
 
-// The first field that has a place in `message` outside of hints; empty: none has.
+// The first field with a placeholder in `message`, outside of hints. Empty: there is none.
 std::string_view first_field(std::string_view message);
 
 }  // namespace runnel

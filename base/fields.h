@@ -1,5 +1,5 @@
-// The fields of requests, by the canonical names with which faults name them: those of the wire
-// contract (proto/runnel/v1). Doors have words of their own (base/field.h).
+// The fields of requests, by their canonical names, which faults use. They are the names of the
+// wire contract (proto/runnel/v1). Each door has its own words for them (base/field.h).
 #pragma once
 
 #include <array>

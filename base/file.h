@@ -1,4 +1,4 @@
-// Files in and out: regular files only, within bounds, and errors that name the file.
+// Reads and writes files: only regular files, within bounds, and with errors that name the file.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ struct FileAccess {
   int mode = 0;
 };
 
-// A file opened for reading that is known to be a regular one: no pipe to hang on, no device.
+// A file that is open for reading, and is known to be a regular file. So it is neither a device nor
+// a pipe, on which reading could hang.
 class RegularFile {
  public:
   // NOT_FOUND when there is no such file, INVALID_ARGUMENT when it cannot be opened or is not a
@@ -35,16 +36,15 @@ class RegularFile {
   // The size when the file was opened.
   int64_t bytes() const { return bytes_; }
 
-  // INVALID_ARGUMENT when the system does not tell.
+  // INVALID_ARGUMENT if the system does not report them.
   Result<FileAccess> access() const;
-  // For files with secrets: INVALID_ARGUMENT when the mode lets anybody but the owner change the
-  // file, or anybody but the owner and the group read it.
+  // For files with secrets: INVALID_ARGUMENT if the mode lets others than the owner change the
+  // file, or others than the owner and the group read it.
   Status check_private() const;
 
-  // The first `count` bytes, or all where there are fewer. INVALID_ARGUMENT when they cannot be
-  // read.
+  // The first `count` bytes, or all if there are fewer. INVALID_ARGUMENT if they cannot be read.
   Result<std::string> read_head(int64_t count) const;
-  // Bytes [at, at + to.size()). INVALID_ARGUMENT when they cannot be read or are no longer there.
+  // Reads bytes [at, at + to.size()). INVALID_ARGUMENT if they cannot be read or no longer exist.
   Status read_at(int64_t at, std::span<std::byte> to) const;
 
  private:
@@ -59,19 +59,20 @@ class RegularFile {
 // `at_most` bytes.
 Result<std::string> read_file(const std::string& path, int64_t at_most);
 
-// The first `count` bytes of a file, or all where there are fewer.
+// The first `count` bytes of a file, or all if there are fewer.
 Result<std::string> read_head(const std::string& path, int64_t count);
 
-// OK when replace_file() can be expected to succeed; asked before minutes of work, not after.
+// OK if replace_file() will probably succeed. To be called before minutes of work, so that a
+// mistake is found early.
 Status check_writable(const std::string& path);
 
-// Replaces the file as a whole: readers see the old bytes or the new ones, never a part. The file
-// has `mode`, less what the process's umask takes away.
+// Replaces the file atomically: readers see either the old bytes or the new ones. The file gets
+// `mode`, without the bits that the process's umask removes.
 Status replace_file(const std::string& path, std::string_view bytes, int mode = 0666);
-// The same with this owner, group and mode. INVALID_ARGUMENT where the process may not give them.
+// The same with this owner, group and mode. INVALID_ARGUMENT if the process may not set them.
 Status replace_file(const std::string& path, std::string_view bytes, const FileAccess& access);
 
-// The same bytes, as decoders of binary formats take them and encoders give them.
+// The same bytes in the types of binary formats, and back.
 inline std::span<const uint8_t> as_bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }

@@ -1,4 +1,4 @@
-// Stamps of files: a file whose stamp is the same has not changed. Nothing is read.
+// Stamps of files. A file with an unchanged stamp has not changed. The contents are not read.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ struct FileStamp {
   friend bool operator==(const FileStamp&, const FileStamp&) = default;
 };
 
-// The stamp of the file that `path` leads to; all zero where there is no file.
+// The stamp of the file at `path`. All zeros if there is no file.
 FileStamp file_stamp(const std::string& path);
 
 using FileStamps = std::map<std::string, FileStamp>;
 
-// The stamps of the files that stand directly in a directory, by name; empty where there is no
-// directory. Files that end with ".md" are left out: models do not depend on them.
+// The stamps of the files in a directory, without its subdirectories, by name. Empty if there is no
+// directory. Files that end with ".md" are left out, because models do not depend on them.
 FileStamps directory_stamp(const std::string& path);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// The only reader of JSON from outside, with limits; also writes JSON strings and text.
+// The only parser for JSON from outside, with limits. Also writes JSON strings and text.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace runnel {
 
 struct JsonLimits {
   int64_t bytes;   // of the text
-  int64_t values;  // in the whole tree; bounds the memory, whatever the text
+  int64_t values;  // in the whole tree; bounds the memory for any text
   int depth;       // of objects and arrays
 };
 
-// Reads one JSON value that fills `text`. INVALID_ARGUMENT when the text is beyond the limits, is
-// not JSON (RFC 8259, no comments), has a key twice in an object, or goes on after the value. The
+// Parses `text`, which must be one JSON value. INVALID_ARGUMENT if the text exceeds the limits, is
+// not JSON (RFC 8259, no comments), has a key twice in an object, or has more after the value. The
 // message names `source` (a file), then line and column or the key's path ("model.head.kind").
 Result<Json> parse_json(std::string_view text, const std::string& source, const JsonLimits& limits);
 
@@ -28,8 +28,8 @@ std::string describe(const Json& value);
 // `text` as a JSON string in ASCII, quotes included; bytes that are not UTF-8 become U+FFFD.
 std::string json_string(std::string_view text);
 
-// `value` as UTF-8 text, in one line without spaces, or with `indent` spaces a level on lines of
-// its own; bytes that are not UTF-8 become U+FFFD.
+// `value` as UTF-8 text: in one line without spaces or, with `indent`, on several lines, with
+// `indent` spaces for each level. Bytes that are not UTF-8 become U+FFFD.
 std::string json_text(const OrderedJson& value, int indent = -1);
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// Reads the members of JSON objects from outside and keeps the first fault, as one line that names
-// file, key, expected and found.
+// Reads the members of JSON objects from outside, and keeps the first fault as one line that names
+// the file, the key, what was expected and what was found.
 #pragma once
 
 #include <array>
@@ -29,11 +29,11 @@ const char* name_of(const std::array<Choice<T>, N>& choices, T value) {
   return "";
 }
 
-// Keeps the first fault of a file; reading continues with harmless values, so that no caller has to
-// look.
+// Keeps the first fault of a file. Reading continues with harmless values, so callers need no
+// checks in between.
 class Faults {
  public:
-  // `file` lives as long as this.
+  // `file` must outlive the object.
   explicit Faults(const std::string& file) : file_(file) {}
   explicit Faults(std::string&&) = delete;
 
@@ -49,10 +49,10 @@ class Faults {
   Status status_;
 };
 
-// The members of one object of the file. All keys that it may contain are named at the start.
+// The members of one object of the file. The constructor gets all keys that it may contain.
 class Fields {
  public:
-  // `node` null: there is no such object, which is a fault already.
+  // `node` null: there is no such object, for which a fault was already added.
   Fields(Faults& faults, const Json* node, std::string path, std::span<const char* const> keys);
   Fields(Faults& faults, const Json* node, std::string path,
          std::initializer_list<const char*> keys)
@@ -60,12 +60,12 @@ class Fields {
 
   std::string path(const char* key) const { return path_.empty() ? key : path_ + "." + key; }
 
-  // Null when the key is absent.
+  // Null if the key is absent.
   const Json* find(const char* key) const;
-  // Null, and a fault, when the key is absent.
+  // Null if the key is absent, which is a fault.
   const Json* require(const char* key, const std::string& expected) const;
 
-  // Members that must be there. Where one is not, or is something else, the least value is given.
+  // Required members. If a member is absent or has another type, the least value is returned.
   Fields object(const char* key, std::span<const char* const> keys) const;
   Fields object(const char* key, std::initializer_list<const char*> keys) const {
     return object(key, std::span(keys.begin(), keys.size()));
@@ -91,18 +91,18 @@ class Fields {
     return choices[0].value;
   }
 
-  // Members that may be absent: `fallback` then.
+  // Optional members. If a member is absent, `fallback` is returned.
   float number(const char* key, float fallback, float max) const;  // above 0
   float eps(const char* key, float fallback) const { return number(key, fallback, 1.0F); }
   bool boolean(const char* key, bool fallback) const;
 
  private:
   Faults& faults_;
-  const Json* node_ = nullptr;  // null: absent or no object
+  const Json* node_ = nullptr;  // null: absent, or not an object
   std::string path_;
 };
 
-// The double that prints as the shortest decimal that reads back as this float.
+// The double that is written with the shortest decimal from which this float can be read back.
 double shortest(float value);
 
 }  // namespace runnel

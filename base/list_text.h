@@ -1,4 +1,4 @@
-// Lists as people write them on a command line: parts separated by commas.
+// Parses lists in the form of the command line: parts separated by commas.
 #pragma once
 
 #include <string>

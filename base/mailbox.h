@@ -1,4 +1,5 @@
-// A bounded queue from many threads to one. A full mailbox refuses at once; putting never waits.
+// A bounded queue from many threads to one. A full mailbox refuses an item at once; put() never
+// waits.
 #pragma once
 
 #include <condition_variable>
@@ -15,8 +16,8 @@ namespace runnel {
 template <typename T>
 class Mailbox {
  public:
-  // Holds at most `capacity` items, with at most `bytes` of memory outside of them. One item alone
-  // may have more.
+  // Holds at most `capacity` items, which have at most `bytes` of memory outside of them. A single
+  // item may have more.
   Mailbox(size_t capacity, int64_t bytes) : capacity_(capacity), most_bytes_(bytes) {}
 
   // Puts an item that holds `bytes` of memory. False, with `item` untouched, when the mailbox is
@@ -32,7 +33,7 @@ class Mailbox {
     return true;
   }
 
-  // The same for items whose number has another bound: a full mailbox takes them.
+  // The same for items whose number is limited elsewhere. A full mailbox accepts them.
   [[nodiscard]] bool put_beyond(T&& item, int64_t bytes) {
     {
       std::lock_guard lock(mutex_);
@@ -43,7 +44,7 @@ class Mailbox {
     return true;
   }
 
-  // Wakes the taker without an item: a flag that it reads has changed.
+  // Wakes the thread that takes items, because a flag that it reads has changed.
   void nudge() {
     {
       std::lock_guard lock(mutex_);
@@ -52,7 +53,7 @@ class Mailbox {
     wake_.notify_one();
   }
 
-  // From here on put() refuses; items inside can still be taken.
+  // From here on, put() refuses items. Items in the mailbox can still be taken.
   void close() {
     {
       std::lock_guard lock(mutex_);
@@ -66,7 +67,7 @@ class Mailbox {
     return closed_;
   }
 
-  // Items inside. Nudges that came before count as seen.
+  // The number of items. Earlier nudges count as seen.
   size_t look() {
     std::lock_guard lock(mutex_);
     nudged_ = false;

@@ -1,6 +1,6 @@
-// Counters, gauges and histograms, and the text in which Prometheus reads them. They are members of
-// the class that counts; there is no registry. Any thread may count and read at any time; neither
-// takes a lock or allocates.
+// Counters, gauges and histograms, and their text for Prometheus. They are members of the class
+// that counts; there is no registry. Any thread may count and read at any time. Counting and
+// reading take no lock and allocate nothing.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ class Gauge {
 struct Buckets {
   static constexpr size_t kCount = 18;
   std::array<int64_t, kCount> bounds;  // ascending; one more bucket takes values above the last
-  int64_t per_unit;                    // how many make one of the unit in the metric's name
+  int64_t per_unit;  // how many units of the bounds make one unit of the metric's name
 };
 
 // In nanoseconds, written as seconds: 0.1 ms to 60 s.
@@ -51,15 +51,15 @@ inline constexpr Buckets kTimeBuckets = {
      10'000'000'000, 30'000'000'000, 60'000'000'000},
     1'000'000'000};
 
-// Things, in powers of two: 1 to 131072.
+// For numbers of things, in powers of two: 1 to 131072.
 inline constexpr Buckets kCountBuckets = {
     {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072},
     1};
 
-// How often each range of sizes came.
+// Counts observations by range of size.
 class Histogram {
  public:
-  // `buckets` outlives it.
+  // `buckets` must outlive the object.
   explicit Histogram(const Buckets& buckets) : buckets_(buckets) {}
 
   // Counts `times` observations of `size`, in units of the buckets.
@@ -67,7 +67,7 @@ class Histogram {
   void observe(Duration time, int64_t times = 1) {
     observe(std::chrono::duration_cast<std::chrono::nanoseconds>(time).count(), times);
   }
-  // Counts what `other`, with the same buckets, has counted.
+  // Adds the counts of `other`, which has the same buckets.
   void add(const Histogram& other);
 
   const Buckets& buckets() const { return buckets_; }
@@ -89,10 +89,11 @@ class MetricsText {
  public:
   using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
-  // Begins a family, to which the samples that follow belong: "counter", "gauge" or "histogram". A
-  // name comes once. A family may have no samples.
+  // Begins a family: "counter", "gauge" or "histogram". The samples that follow belong to it. Each
+  // name may be used once. A family may have no samples.
   void family(std::string_view name, std::string_view type, std::string_view help);
-  // A sample of a counter or a gauge. What labels say is escaped; their names are plain.
+  // Adds a sample of a counter or a gauge. The values of labels are escaped; their names must be
+  // plain.
   void sample(Labels labels, int64_t value);
   void sample(Labels labels, double value);
   void sample(Labels labels, const Histogram& histogram);

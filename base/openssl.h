@@ -25,7 +25,7 @@ using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
 using Context = std::unique_ptr<SSL_CTX, Free<SSL_CTX_free>>;
 using Connection = std::unique_ptr<SSL, Free<SSL_free>>;
 
-// All that was written to a BIO in memory.
+// Everything that was written to a BIO in memory.
 inline std::string written(const Bio& bio) {
   char* text = nullptr;
   const auto size = BIO_get_mem_data(bio.get(), &text);

@@ -1,4 +1,4 @@
-// Pictures as PNG files.
+// Encodes pictures as PNG files.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace runnel {
 
-// Pixels from left to right, rows from top to bottom; `channels` bytes each, 1 (grey) or 3 (red
-// green blue).
+// The order of the bytes: rows from top to bottom, pixels from left to right, and `channels` bytes
+// for each pixel, 1 (grey) or 3 (red green blue).
 struct PngShape {
   int height = 0, width = 0, channels = 0;  // height and width: 1 to 1,000,000
 };
 
-// Bytes that the file has at most.
+// An upper bound of the file's bytes.
 int64_t png_bytes(const PngShape& shape);
 
-// The file of height * width * channels bytes. RESOURCE_EXHAUSTED where the library has no memory
-// for it: about 300 KiB beside the file.
+// Encodes height * width * channels bytes of pixels. RESOURCE_EXHAUSTED if the library gets no
+// memory: it needs about 300 KiB in addition to the file.
 Result<std::vector<uint8_t>> encode_png(std::span<const uint8_t> pixels, const PngShape& shape);
 
 }  // namespace runnel

@@ -16,10 +16,10 @@ using Sha256Digest = std::array<uint8_t, 32>;
 // The digest of all bytes that have been added, in their order.
 class Sha256 {
  public:
-  // Throws std::bad_alloc where the library gets no memory for it.
+  // Throws std::bad_alloc if the library gets no memory.
   Sha256();
   void add(std::span<const std::byte> bytes);
-  // Once, and last.
+  // To be called once, after all bytes.
   Sha256Digest finish();
 
  private:

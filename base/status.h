@@ -1,5 +1,5 @@
-// Expected failures as values: a code, a message that says what to do, which field of the request
-// it is about, and when to try again.
+// Expected failures as values: a code, a message that says what to do, the field of the request
+// that is at fault, and when to retry.
 #pragma once
 
 #include <cassert>
@@ -40,28 +40,28 @@ const char* code_name(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;  // OK
-  // `message` may have places for the names of fields (base/field.h).
+  // `message` may have placeholders for the names of fields (base/field.h).
   Status(Code code, std::string message);
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
-  // With fields by their canonical names.
+  // The message with the canonical names of fields.
   const std::string& message() const { return message_; }
-  // With the words of a door.
+  // The message with a door's words for fields.
   std::string message(const FieldWord& word_of) const;
-  // With places for the names of fields.
+  // The message with placeholders for the names of fields.
   const std::string& raw_message() const { return raw_.empty() ? message_ : raw_; }
 
-  // The field of the request at fault, by its canonical name: the one given, else the first that
-  // the message has a place for outside of hints; empty: none in particular.
+  // The field of the request at fault, by its canonical name: the field from at_field(), else the
+  // first field with a placeholder in the message outside of hints. Empty: no particular field.
   std::string_view field() const;
-  // `field` is of static storage.
+  // `field` must have static storage.
   Status& at_field(std::string_view field) {
     field_ = field;
     return *this;
   }
 
-  // How long a client should wait before it tries again; none when trying again cannot help.
+  // How long a client should wait before it tries again. None if trying again cannot help.
   std::optional<std::chrono::milliseconds> retry_after() const { return retry_after_; }
   Status& with_retry_after(std::chrono::milliseconds delay) {
     retry_after_ = delay;
@@ -70,7 +70,7 @@ class [[nodiscard]] Status {
 
   // The label under which metrics count a refusal of a valid call ("mailbox"); empty for others.
   std::string_view reason() const { return reason_; }
-  // `reason` is of static storage.
+  // `reason` must have static storage.
   Status& with_reason(std::string_view reason) {
     reason_ = reason;
     return *this;
@@ -95,7 +95,7 @@ inline Status invalid_argument(std::string message) {
 }
 inline Status not_found(std::string message) { return {Code::kNotFound, std::move(message)}; }
 
-// A T, or the reason why there is none. Reading the value of a failure stops the process.
+// A T, or the status that says why there is none. Reading the value of a failure stops the process.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -1,4 +1,4 @@
-// The address of a store of sessions, as the setting storage.url has it.
+// Parses the address of a store of sessions, in the form of the setting storage.url.
 #pragma once
 
 #include <string>

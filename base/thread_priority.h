@@ -1,15 +1,15 @@
-// The priority of threads that compute, and of threads that read long texts.
+// Lowers the priority of threads that compute or that read long texts.
 #pragma once
 
 namespace runnel {
 
-// Where processors are short, lets the other threads of the process go before the calling one from
-// here on, and other processes as well. For a thread that computes for milliseconds at a time: one
-// that has a message to answer needs microseconds. Linux alone knows priorities of threads,
-// nice(2).
+// Lowers the priority of the calling thread from here on, so that the other threads of the process,
+// and other processes, run first if all processors are busy. For a thread that computes for
+// milliseconds at a time: a thread that answers a message needs only microseconds. Only Linux has
+// priorities of single threads, nice(2).
 void compute_behind_others();
 
-// The same, with a priority below that of threads that compute.
+// Does the same, with a priority below that of threads that compute.
 void read_behind_others();
 
 }  // namespace runnel

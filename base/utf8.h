@@ -1,4 +1,4 @@
-// UTF-8, checked, and put together from bytes that come in pieces.
+// Checks UTF-8, and joins characters whose bytes arrive in pieces.
 #pragma once
 
 #include <cstddef>
@@ -7,25 +7,26 @@
 
 namespace runnel {
 
-// Makes text of a stream of bytes: every character goes out once it is whole. Bytes that cannot be
-// part of one become U+FFFD, one for each maximal part of a character (Unicode, section 3.9): what
-// goes out is the same wherever the stream is cut.
+// Converts a stream of bytes to text. A character is written once it is complete. Bytes that cannot
+// be part of a character become U+FFFD, one for each maximal part of a character (Unicode, section
+// 3.9). The text does not depend on where the stream is split.
 class Utf8Stream {
  public:
   // Appends to `text` the characters that `bytes` completes.
   void add(std::string_view bytes, std::string& text);
-  // The stream has ended: a character that is not whole becomes U+FFFD.
+  // Ends the stream. An incomplete character becomes U+FFFD.
   void end(std::string& text);
-  // A character has begun that is not whole yet.
+  // Whether a character has begun that is not complete yet.
   bool is_waiting() const { return !waiting_.empty(); }
 
  private:
   std::string waiting_;                       // at most three bytes: never an allocation
-  int missing_ = 0;                           // bytes of the character that are to come
-  unsigned char least_ = 0x80, most_ = 0xBF;  // of the next one
+  int missing_ = 0;                           // missing bytes of the character
+  unsigned char least_ = 0x80, most_ = 0xBF;  // bounds of the next byte
 };
 
-// The length of the longest prefix of `text` that is whole, valid UTF-8; text.size() where all is.
+// The length of the longest prefix of `text` that is complete, valid UTF-8. text.size() if all of
+// it is.
 size_t valid_utf8_prefix(std::string_view text);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Runs a piece of work and turns an exception into a status, so that only the call fails.
+// Runs a piece of work and converts exceptions to a status, so that only the call fails.
 #pragma once
 
 #include <exception>
@@ -9,9 +9,9 @@
 
 namespace runnel {
 
-// Returns what `work` returns, RESOURCE_EXHAUSTED when memory runs out in it, or INTERNAL for any
-// other exception, which only a fault of this program throws. An exception that reached the library
-// would leave the call without an end; one that left a thread would end the process.
+// Returns the result of `work`, RESOURCE_EXHAUSTED if it runs out of memory, or INTERNAL for any
+// other exception, which only a fault of this program can throw. An exception that reached the
+// library would leave the call without an end. One that left a thread would end the process.
 template <typename Work>
 auto within_memory(const Work& work) -> decltype(work()) {
   try {

@@ -15,25 +15,25 @@
 namespace runnel {
 
 struct BenchOptions {
-  std::string bundle;  // measured in this process; empty: only what needs none
+  std::string bundle;  // measured in this process; empty: no measurement of a bundle
   Target server = {.address = ""};
-  std::string model;  // measured through gRPC; empty: not
-  // The measurements: "engine", "prompts", "memory", "positions", "operations" measure the bundle,
-  // "streams" and "samples" the server, "limits" the machine. Empty: all that the other options
-  // allow.
+  std::string model;  // the server's model, measured through gRPC; empty: none
+  // The measurements. "engine", "prompts", "memory", "positions" and "operations" measure the
+  // bundle, "streams" and "samples" the server, and "limits" the machine. Empty: all measurements
+  // that the other options allow.
   std::vector<std::string> what;
   std::vector<int> batches = {1, 8, 32, 128, 512};
-  int64_t values = 0;    // sampled of each sequence; 0: to the last position, or 784 if it has none
+  int64_t values = 0;    // sampled per sequence; 0: to the last position, or 784 if there is none
   int64_t prompt = 512;  // values
   int64_t from = 0;      // the position at which "engine" and "operations" begin
-  double seconds = 2;    // of measuring at least, whole runs
+  double seconds = 2;    // the least time to measure, in whole runs
   std::vector<int64_t> positions = {1'000, 10'000, 100'000, 1'000'000};
   std::map<std::string, std::string> words;  // settings as for serve, by flag
   bool json = false;
   std::string out;  // file for the JSON
 };
 
-// Runs the command to its end and gives the exit code (console.h).
+// Runs the command and returns its exit code (console.h).
 int run_bench(const BenchOptions& options, const ModelFactory& make_model, Console& console);
 
 // Adds the command to the program.

@@ -1,4 +1,4 @@
-// The command `chat`: a conversation with a model, which a session of the server keeps.
+// The command `chat`: a conversation with a model, which the server keeps as a session.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace runnel {
 struct ChatOptions {
   Target server;
   std::string model, system;
-  std::string session;  // empty: one that is deleted at the end
+  std::string session;  // empty: a new session, which is deleted at the end
   SamplingFlags sampling;
   std::optional<int64_t> max_values;  // of an answer
   double timeout = 3600;              // seconds, of an answer
-  int input = 0;                      // the file descriptor that messages are read from
+  int input = 0;                      // the file descriptor from which messages are read
   bool interactive = false;           // shows prompts, and takes commands
 };
 
-// Answers messages until there are no more, and gives the exit code (console.h). The first failure
-// ends a conversation that is not interactive.
+// Answers messages until there are no more, and returns the exit code (console.h). The first
+// failure ends a conversation that is not interactive.
 int run_chat(const ChatOptions& options, Console& console);
 
 void add_chat(const Command& root);

@@ -1,4 +1,4 @@
-// The messages of a conversation, from a terminal or a pipe.
+// Reads the messages of a conversation from a terminal or a pipe.
 #pragma once
 
 #include <cstddef>
@@ -9,23 +9,23 @@ namespace runnel {
 
 class ChatInput {
  public:
-  // Reads the file descriptor `file`, until `interrupt`, another one, is readable.
+  // Reads the file descriptor `file` until the file descriptor `interrupt` is readable.
   ChatInput(int file, int interrupt);
 
-  // The next line, without its end. Lines that are pasted into a terminal together are one message.
+  // The next line, without its end. Lines that are pasted together into a terminal are one message.
   // None at the end of the file, and after an interrupt.
   std::optional<std::string> next();
 
  private:
   std::optional<std::string> rest();
-  size_t message_end() const;  // in text_; npos: more must be read
-  bool read_some();            // false: there is no more
+  size_t message_end() const;  // index in text_; npos: more must be read
+  bool read_some();            // false: at the end of the file, or interrupted
   void read_pasted();
 
   const int file_, interrupt_;
   const bool terminal_;
-  std::string text_;    // that has been read
-  bool ended_ = false;  // by a Ctrl-D that came with text
+  std::string text_;    // read, but not yet returned
+  bool ended_ = false;  // by a Ctrl-D after text
 };
 
 }  // namespace runnel

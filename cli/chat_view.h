@@ -1,4 +1,4 @@
-// Shows the answers of a conversation while they come.
+// Shows the answers of a conversation while they arrive.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace runnel {
 
-// On a terminal with colours thinking is dim, without its tags. Elsewhere answers are printed with
-// them. Lines are left to the terminal to wrap.
+// On a terminal with colours, thinking is dim and is shown without its tags. Elsewhere answers are
+// printed with the tags. The terminal wraps long lines.
 class ChatView {
  public:
-  // `stop_text` ends answers, and is not shown; empty: a token ends them. `console` outlives the
-  // object.
+  // `stop_text` ends answers, and is not shown; empty: a token ends them. `console` must outlive
+  // the object.
   ChatView(Console& console, const std::string& stop_text);
 
-  // An answer begins; `thinking`: inside <think>.
+  // Begins an answer. `thinking`: it begins inside <think>.
   void begin(bool thinking);
-  // The next part of it, cut anywhere.
+  // Adds the next part of the answer, which may be split at any byte.
   void add(std::string_view text);
-  // The answer has ended.
+  // Ends the answer.
   void end();
 
  private:
@@ -30,11 +30,11 @@ class ChatView {
 
   Console& console_;
   const bool dims_;
-  std::vector<std::string> marks_;  // that are not shown: the text that ends an answer, and tags
-  std::string held_;                // it may be the beginning of a mark
+  std::vector<std::string> marks_;  // texts that are not shown: the stop text, and tags
+  std::string held_;                // text that may be the beginning of a mark
   bool thinking_ = false, over_ = false;
-  bool at_start_ = true;     // no more than white space has come, which is not shown
-  bool line_ended_ = false;  // by the last character printed
+  bool at_start_ = true;     // only white space has arrived, which is not shown
+  bool line_ended_ = false;  // the last printed character ended the line
 };
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// The commands that talk to a server, or read a bundle: the options of each, and its function.
+// The commands that call a server or read a bundle: the options and the function of each.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ struct GenerateOptions {
   std::string model;
   int count = 1;
   SamplingFlags sampling;
-  std::string out;  // empty: named after the model
+  std::string out;  // empty: a name made from the model's
   std::string prompt_image;
   std::optional<int64_t> rows;  // of prompt_image
-  std::string values;           // prompt as numbers
+  std::string values;           // the prompt as numbers
   std::optional<std::string> prompt;
-  std::string prompt_file;        // holds the prompt; "-": standard input
-  bool no_begin = false;          // the prompt as it is, without the model's first value
+  std::string prompt_file;        // a file with the prompt; "-": standard input
+  bool no_begin = false;          // does not put the model's first value before the prompt
   std::vector<std::string> stop;  // texts
   bool ignore_eos = false;
   std::optional<int64_t> max_values;
-  std::string session, from;  // where to go on: a session, a stored state
+  std::string session, from;  // where to continue from: a session, a stored state
   bool keep = false;
   int top_log_probs = 0;
   double max_queue_time = 0;  // seconds to wait for a state
@@ -41,7 +41,7 @@ struct DrawOptions {
   std::string prompt_image;
   std::optional<int64_t> rows;  // of prompt_image
   SamplingFlags sampling;
-  double seconds = 0;  // that the drawing takes, at least
+  double seconds = 0;  // the least time that the drawing takes
   double timeout = 3600;
 };
 
@@ -60,14 +60,14 @@ struct ScoreOptions {
 struct SessionOptions {
   Target server;
   std::string model;
-  std::vector<std::string> ids;  // to delete, or to show; none: list all
-  bool shows = false;            // `ids`, and deletes none
+  std::vector<std::string> ids;  // to delete or to show; empty: list all
+  bool shows = false;            // shows `ids` instead of deleting them
   bool json = false;
   double timeout = 10;
 };
 
 struct InfoOptions {
-  std::optional<std::string> bundle;  // else the server
+  std::optional<std::string> bundle;  // none: the server
   Target server;
   bool json = false;
   double timeout = 10;
@@ -77,7 +77,7 @@ struct HealthOptions {
   Target server;
   bool json = false;
   double timeout = 5;
-  double wait = 0;  // seconds to wait until it serves
+  double wait = 0;  // seconds to wait until the server serves
 };
 
 struct ReloadOptions {
@@ -86,7 +86,7 @@ struct ReloadOptions {
   double timeout = 600;
 };
 
-// Each runs one command to its end and gives the exit code (console.h).
+// Each function runs one command and returns its exit code (console.h).
 int run_generate(const GenerateOptions& options, Console& console);
 int run_draw(const DrawOptions& options, Console& console);
 int run_score(const ScoreOptions& options, Console& console);

@@ -1,4 +1,4 @@
-// Completion for shells, from the same list of commands and flags that --help shows.
+// Completion scripts for shells, from the same list of commands and flags that --help shows.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace runnel {
 
-// A script for bash: commands, flags and the words that a setting may be; anything else
-// as a file's name.
+// A script for bash. It completes commands, flags and the words of a setting; everything else as a
+// file name.
 std::string bash_completion(const CommandShape& program);
 
-// The same for zsh, with what each command and flag does: a file "_runnel" on its fpath.
+// A script for zsh, with the description of each command and flag: a file "_runnel" on its fpath.
 std::string zsh_completion(const CommandShape& program);
 
 }  // namespace runnel

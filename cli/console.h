@@ -1,4 +1,4 @@
-// Where a command writes, and how commands end.
+// The streams that a command writes to, and the exit codes of commands.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@ namespace runnel {
 
 // Exit codes of every command.
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitFailed = 1;  // a call failed, or the server said no
-inline constexpr int kExitUsage = 2;   // flags or files that cannot be used
+inline constexpr int kExitFailed = 1;  // a call failed, or the server refused it
+inline constexpr int kExitUsage = 2;   // a flag or a file cannot be used
 inline constexpr int kExitInterrupted = 130;
 
 struct TerminalSize {
@@ -25,10 +25,10 @@ struct Console {
   std::ostream& err;
   bool out_terminal = false, err_terminal = false;
   bool colour = false, utf8 = false;
-  bool true_colour = false;  // 24 bits, behind out
+  bool true_colour = false;  // `out` is a terminal with 24-bit colours
   // The empty braces let a designated initializer leave the two out.
   // NOLINTBEGIN(readability-redundant-member-init)
-  std::function<int()> columns{};  // of the terminal behind err
+  std::function<int()> columns{};  // of the terminal that `err` writes to
   // Gives the size of the terminal that `out` writes to. Empty if `out` is no terminal that takes
   // escape sequences.
   std::function<TerminalSize()> canvas{};
@@ -36,19 +36,19 @@ struct Console {
   // NOLINTEND(readability-redundant-member-init)
 };
 
-// The process's own streams. Colour only on a terminal that has it, and never where NO_COLOR is
-// set.
+// The streams of the process. Colours are used only on a terminal that has them, and never if
+// NO_COLOR is set.
 Console standard_console();
 
-// One line on err, "runnel: " and the message with line ends and control characters made harmless.
-// Gives `code` back.
+// Writes one line to err: "runnel: " and the message, with line ends and control characters
+// escaped. Returns `code`.
 int fail(Console& console, int code, const std::string& message);
 
-// Call at the end of a command: its exit code, or kExitFailed with one line on err where not all
-// that it printed on out could be written.
+// To be called at the end of a command. Returns its exit code. If not all of its output could be
+// written to out, writes a line to err and returns kExitFailed.
 int delivered(Console& console, int code);
 
-// Progress of a command on err.
+// Shows the progress of a command on err.
 ProgressLine progress_line(Console& console, const std::string& unit);
 
 }  // namespace runnel

@@ -7,17 +7,17 @@
 
 namespace runnel {
 
-// The flags or arguments of a command; empty where it has none for a field.
+// The flag or argument of a command for a field. Empty if it has none.
 std::string_view generate_flag(std::string_view field);
 std::string_view draw_flag(std::string_view field);
 std::string_view score_flag(std::string_view field);
-// For `runnel chat`: a fork has the name that /fork gives it.
+// For `runnel chat`. The name of a fork is the argument of /fork.
 std::string_view chat_flag(std::string_view field);
-// For the commands of `runnel session` except `load`, whose id is a flag.
+// For the commands of `runnel session` except `load`, where the id is a flag.
 std::string_view session_flag(std::string_view field);
 std::string_view session_load_flag(std::string_view field);
 
-// The same status, with a command's flags where its message names fields.
+// The status with a command's flags in place of the fields in its message.
 Status in_flags(const Status& status, const FieldWord& flag_of);
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// The commands of the program and their flags. A command says here what it takes, and what runs it;
-// only flags.cc includes the library that parses the words.
+// The commands of the program and their flags. A command describes its flags here, and the function
+// that runs it. Only flags.cc includes the library that parses the command line.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ class Option;
 
 namespace runnel {
 
-// A check of a flag's word: "" where it can be used, otherwise what was expected.
+// A check of a flag's word: "" if it can be used, otherwise the text that says what was expected.
 using CheckWord = std::function<std::string(const std::string& word)>;
 
-// One flag, or one word by its place, while the command is described.
+// One flag, or one positional argument, while the command is being described.
 class Flag {
  public:
   // `offered`: the words that completion offers.
@@ -29,7 +29,7 @@ class Flag {
       : option_(&option), offered_(&offered) {}
 
   const Flag& required() const;
-  const Flag& shows_default() const;  // in the help: the value before the words are parsed
+  const Flag& shows_default() const;  // in the help: the variable's value before the parse
   const Flag& between(int64_t least, int64_t most) const;
   const Flag& between(double least, double most) const;
   const Flag& between(int least, int most) const { return between(int64_t{least}, int64_t{most}); }
@@ -37,9 +37,9 @@ class Flag {
   const Flag& offers(std::vector<std::string> words) const;  // without a check
   const Flag& check(CheckWord check) const;
   const Flag& separated_by_commas() const;
-  const Flag& one_word_each() const;  // of a list: the flag is repeated for each word
-  const Flag& from_environment(const char* variable) const;  // where no word is given
-  const Flag& in_group(const char* title) const;             // of the help
+  const Flag& one_word_each() const;  // for a list: the flag is repeated for each word
+  const Flag& from_environment(const char* variable) const;  // if the flag is not given
+  const Flag& in_group(const char* title) const;             // a group in the help
   const Flag& without_type() const;                          // in the help
   const Flag& needs(const Flag& other) const;
   const Flag& excludes(const Flag& other) const;
@@ -49,28 +49,28 @@ class Flag {
   std::vector<std::string>* offered_;
 };
 
-// A flag as the help, the manual page and completion show it.
+// A flag, for the help, the manual page and completion.
 struct FlagShape {
-  std::vector<std::string> names;  // "-n", "--count"; the name alone for a word by its place
+  std::vector<std::string> names;  // "-n", "--count"; only the name for a positional argument
   bool by_place = false;
-  std::string type;  // of its word: "INT"; "" where it takes none
+  std::string type;  // of its word: "INT"; "" if it takes no word
   std::string what, default_text;
-  std::vector<std::string> words;  // that completion offers; empty: names of files
+  std::vector<std::string> words;  // that completion offers; empty: file names
 };
 
-// A command likewise.
+// A command, for the same.
 struct CommandShape {
   std::string name, full_name;  // "list", "runnel session list"
   std::string what, footer;
   std::vector<FlagShape> flags;
-  std::vector<CommandShape> commands;  // under it
+  std::vector<CommandShape> commands;  // its subcommands
 };
 
-// A command while it is described: its flags, or the commands under it. Every variable that a flag
-// fills outlives the parse.
+// A command while it is being described: its flags, or its subcommands. Every variable that a flag
+// sets must outlive the parse.
 class Command {
  public:
-  // What all commands of a program share.
+  // Data that all commands of a program share.
   struct Shared {
     std::map<const CLI::Option*, std::vector<std::string>> offered;  // by completion
     Console* console = nullptr;                                      // of the run
@@ -78,21 +78,21 @@ class Command {
   };
   Command(CLI::App& app, Shared& shared) : app_(&app), shared_(&shared) {}
 
-  // A command under this one.
+  // Adds a subcommand.
   Command command(const std::string& name, const std::string& what) const;
-  Command under(const std::string& name) const;  // one that was added before
-  void needs_command() const;                    // it does nothing without one of those
-  // A flag with a word, or several where `to` is a list: "--count,-n"; without dashes a word by its
-  // place. T is a string, a number, an optional of those, or a vector of those.
+  Command under(const std::string& name) const;  // a subcommand that was added before
+  void needs_command() const;                    // a subcommand is required
+  // Adds a flag with a word, or with several if `to` is a list: "--count,-n". A name without dashes
+  // is a positional argument. T is a string, a number, an optional of those, or a vector of those.
   template <typename T>
   Flag flag(const std::string& names, T& to, const std::string& what) const;
-  // A flag without a word.
+  // Adds a flag without a word.
   Flag flag(const std::string& names, bool& to, const std::string& what) const;
-  // A flag that is "true" where it has no word; "--flag=false" gives it one.
+  // Adds a flag whose word is "true" if none is given; "--flag=false" gives a word.
   Flag choice(const std::string& name, std::string& to, const std::string& what) const;
   void footer(const std::string& text) const;
 
-  // What runs the command, after the parse. Gives the exit code.
+  // Sets the function that runs the command after the parse. It returns the exit code.
   void runs(std::function<int(Console& console)> run) const;
 
   bool given(const std::string& flag) const;  // after the parse
@@ -109,7 +109,7 @@ class Command {
 // The whole program.
 class Program {
  public:
-  // `what` says in a sentence what it does, `version` is told by --version.
+  // `what` describes the program in a sentence; --version prints `version`.
   Program(const std::string& what, const std::string& version);
   ~Program();
   Program(const Program&) = delete;
@@ -117,9 +117,9 @@ class Program {
 
   Command root() const;
 
-  // Parses the words and runs the command that they name. Wrong words are told on one line on err:
-  // what is wrong, the nearest command or flag where one was meant, and whose --help to read. Gives
-  // the exit code (console.h).
+  // Parses the words and runs the command that they name. For wrong words, writes one line to err:
+  // the mistake, the nearest command or flag if one was probably meant, and the --help to read.
+  // Returns the exit code (console.h).
   int run(std::vector<std::string> words, Console& console);
 
  private:
@@ -127,7 +127,8 @@ class Program {
   std::unique_ptr<Parser> parser_;
 };
 
-// "there is no command 'genrate'; did you mean 'generate'?", of the commands under `command`.
+// The message "there is no command 'genrate'; did you mean 'generate'?" for the subcommands of
+// `command`.
 std::string unknown_command(const CommandShape& command, const std::string& word);
 
 }  // namespace runnel

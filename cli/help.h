@@ -7,7 +7,8 @@
 
 namespace runnel {
 
-// Adds them to the program, whose other commands they describe: also those that are added later.
+// Adds these commands to the program. They describe all its commands, including those that are
+// added later.
 void add_help_commands(const Command& root, const std::string& version);
 
 }  // namespace runnel

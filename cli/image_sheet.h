@@ -1,4 +1,4 @@
-// Several images of one shape on one sheet: where each goes, and the picture itself.
+// Draws several images of one shape on one sheet.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace runnel {
 
-// Pixels, rows top to bottom, channels (1 grey, 3 red green blue) side by side.
+// The bytes of a picture: rows from top to bottom. The channels of a pixel (1 grey, 3 red green
+// blue) are adjacent.
 struct Picture {
   ImageShape shape;
   std::vector<uint8_t> bytes;  // shape.bytes() of them
@@ -29,12 +30,13 @@ struct SheetLayout {
   }
 };
 
-// A near-square grid, wide rather than high; small images are scaled up by a whole factor. One
-// image alone has no gap around it. INVALID_ARGUMENT when the sheet would be larger than a PNG file
-// may be (kMaxImageSide).
+// A near-square grid, with at least as many columns as rows. Small images are scaled up by a whole
+// factor. One image alone has no gap around it. INVALID_ARGUMENT if the sheet would be larger than
+// a PNG file may be (kMaxImageSide).
 Result<SheetLayout> layout_sheet(int images, const ImageShape& shape);
 
-// The sheet with `images` (shape.bytes() bytes each) in reading order on a grey ground.
+// The sheet with `images` (shape.bytes() bytes each), in rows from left to right, on a grey
+// background.
 Picture draw_sheet(const SheetLayout& layout, const ImageShape& shape,
                    std::span<const std::vector<uint8_t>> images);
 

@@ -1,4 +1,4 @@
-// Ctrl-C and SIGTERM as a call, without a signal handler.
+// Calls a function on Ctrl-C or SIGTERM, without a signal handler.
 #pragma once
 
 #include <atomic>
@@ -9,9 +9,9 @@
 
 namespace runnel {
 
-// While it lives, SIGINT and SIGTERM call `on_signal` once, from a thread of its own; a second
-// signal ends the process at once with 130, unless rearm() came between. Make it before any other
-// thread: threads inherit that the signals are blocked.
+// While the object exists, the first SIGINT or SIGTERM calls `on_signal`, from a separate thread. A
+// second signal ends the process at once with exit code 130, unless rearm() was called between the
+// two. Create the object before any other thread, because threads inherit the blocked signals.
 class Interrupt {
  public:
   explicit Interrupt(std::function<void()> on_signal);
@@ -21,7 +21,7 @@ class Interrupt {
 
   bool fired() const { return fired_.load(); }
   bool terminated() const { return terminated_.load(); }  // by SIGTERM
-  // A file descriptor that is readable while fired().
+  // A file descriptor that is readable while fired() is true.
   int file() const { return fired_file_; }
   // Forgets the signal: the next one calls `on_signal` again.
   void rearm();
@@ -30,10 +30,11 @@ class Interrupt {
   void watch();
 
   std::function<void()> on_signal_;
-  std::mutex mutex_;  // of a signal from fired_ to file(), so that rearm() forgets all of it
+  std::mutex mutex_;  // held while a signal is handled, so that rearm() resets all of it
   std::atomic<bool> fired_{false}, terminated_{false};
   sigset_t before_{};
-  // File descriptors: of the signals, of the wish to end, and that of file().
+  // File descriptors: of the signals, of the request to stop the thread, and the one that file()
+  // returns.
   int signals_ = -1, stop_ = -1, fired_file_ = -1;
   std::thread thread_;
 };

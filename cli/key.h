@@ -13,16 +13,16 @@ namespace runnel {
 struct KeyOptions {
   std::string file = "keys.jsonl";
   KeyEntry entry;                   // new: its name, quotas and rights
-  std::vector<std::string> models;  // new: those of the entry; none: every model
+  std::vector<std::string> models;  // new: the models that the key may use; none: every model
   std::vector<std::string> names;   // remove
-  bool old = false;                 // remove: all keys of each name but the newest
+  bool old = false;                 // remove: keep only the newest key of each name
   bool json = false;                // list
 };
 
-// Each runs one command to its end and gives the exit code (console.h).
+// Each function runs one command and returns its exit code (console.h).
 
-// Makes a key, adds its hash to the file, and prints the key: the only time that it is seen.
-// Another key of a name takes over the quotas and rights that are not given.
+// Makes a key, adds its hash to the file, and prints the key. It is never shown again. If the name
+// already has a key, the new key takes over the quotas and rights that the options do not set.
 int run_key_new(const KeyOptions& options, Console& console);
 int run_key_list(const KeyOptions& options, Console& console);
 int run_key_remove(const KeyOptions& options, Console& console);

@@ -12,15 +12,15 @@ namespace runnel {
 struct LoadOptions {
   Target server;
   std::string model;
-  // One of the three; a sweep finds the capacity first where it is not given.
+  // One of the next three. A sweep first finds the capacity if it is not given.
   double rate = 0;  // calls per second
   bool find_capacity = false;
   std::vector<double> sweep;                      // multiples of the capacity
-  double capacity = 0;                            // calls per second; 0: find it
+  double capacity = 0;                            // calls per second; 0: unknown
   double duration = 20, warm_up = 3, grace = 30;  // seconds
   int repeat = 1;                                 // runs of each load
-  int concurrency =
-      0;  // calls at once that find the capacity; 0: as many as the model has sessions
+  // Calls at once that find the capacity. 0: as many as the model has sessions.
+  int concurrency = 0;
   std::string prompt = "0-64", values = "16-128";  // lengths (load_plan.h)
   double cancel_share = 0, stall_share = 0;
   double stall_time = 2;  // seconds
@@ -33,7 +33,7 @@ struct LoadOptions {
   std::string out;  // file for the JSON
 };
 
-// Runs the command to its end and gives the exit code (console.h).
+// Runs the command and returns its exit code (console.h).
 int run_load(const LoadOptions& options, Console& console);
 
 // Adds the command to the program.

@@ -7,7 +7,7 @@
 
 namespace runnel {
 
-// The page "runnel(1)" in the macros of man(7).
+// The page runnel(1), written in the macros of man(7).
 std::string man_page(const CommandShape& program, const std::string& version);
 
 }  // namespace runnel

@@ -1,4 +1,5 @@
-// PNG files of 8 bits a channel, grey or red green blue, within bounds. Files come from anywhere.
+// Reads and writes PNG files with 8 bits a channel, grey or red green blue, up to the limits below.
+// Files may come from anywhere.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,18 @@ namespace runnel {
 
 inline constexpr int64_t kMaxPngFileBytes = int64_t{1} << 28;
 
-// True when `bytes` begin as a PNG file does.
+// True if `bytes` begin like a PNG file.
 bool looks_like_png(std::span<const uint8_t> bytes);
 
-// Decodes a file's bytes into an image of exactly `shape`. Grey serves a shape of 3 channels, and
-// colour one of 1 where its channels are equal everywhere. INVALID_ARGUMENT, naming `file`,
-// expected and found, for another size, 16 bits a channel, transparency, or a damaged file.
+// Decodes a file's bytes into an image of exactly `shape`. A grey file is accepted for 3 channels,
+// and a colour file for 1 channel if its channels are equal everywhere. INVALID_ARGUMENT for
+// another size, 16 bits a channel, transparency, or a damaged file. The message names `file`, what
+// was expected and what was found.
 Result<Picture> decode_png(std::span<const uint8_t> bytes, const ImageShape& shape,
                            const std::string& file);
 
-// The picture as the bytes of a PNG file. INVALID_ARGUMENT beyond the limits above.
+// Encodes the picture as a PNG file. INVALID_ARGUMENT if it is larger than kMaxImageSide or
+// kMaxImagePixels.
 Result<std::vector<uint8_t>> encode_png(const Picture& picture);
 
 }  // namespace runnel

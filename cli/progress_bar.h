@@ -1,4 +1,4 @@
-// How far a long call is, on one line.
+// Shows the progress of a long call on one line.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 namespace runnel {
 
 struct Progress {
-  int64_t done = 0, total = 0;  // total 0: no end is known
+  int64_t done = 0, total = 0;  // total 0: unknown
   double seconds = 0;           // since the start
 };
 
 struct BarStyle {
-  int columns = 80;  // of the terminal; the line stays below
+  int columns = 80;  // of the terminal; the line is shorter
   bool colour = false;
   bool utf8 = false;
 };
@@ -25,26 +25,26 @@ struct BarStyle {
 std::string clock_text(double seconds);
 
 // The line, without a line end: a bar, percent, rate in `unit` ("values") per second and time left.
-// What does not fit the columns is left out, the percentage last.
+// Parts that do not fit are left out, the percentage last.
 std::string render_progress(const Progress& progress, const std::string& unit,
                             const BarStyle& style);
 
-// Shows progress on a stream: on a terminal one line drawn over and over, at most 10 times a
-// second; elsewhere a plain line every few seconds.
+// Shows progress on a stream. A terminal has one line, which is redrawn at most 10 times a second.
+// Elsewhere a plain line is written every few seconds.
 class ProgressLine {
  public:
   struct Options {
     bool terminal = false, colour = false, utf8 = false;
-    std::function<int()> columns;  // asked at each drawing, so that a resized terminal is served
+    std::function<int()> columns;  // called at each drawing, because the terminal may be resized
   };
 
-  // All references outlive the object. The time counts from here.
+  // All references must outlive the object. The time counts from its construction.
   ProgressLine(std::ostream& out, const Clock& clock, std::string unit, Options options);
 
-  // Draws if it is time to.
+  // Draws if it is time for the next drawing.
   void update(int64_t done, int64_t total);
 
-  // Takes the bar off the terminal; call before anything else is written there.
+  // Removes the line from the terminal. To be called before anything else is written there.
   void clear();
 
   double seconds() const;

@@ -1,4 +1,4 @@
-// How a command that calls a server begins.
+// Connects a command to its server, and finds the model.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace runnel {
 
-// Connects, and asks for the models. Where that fails: the exit code, after a line on err.
+// Connects, and lists the models. If that fails, writes a line to err and returns the exit code.
 std::variant<v1::ListModelsResponse, int> reach_models(Client& client, const Interrupt& interrupt,
                                                        Console& console);
 
-// The same, and finds the model called `name`, or the only one where `name` is empty.
+// Does the same, and finds the model `name`. If `name` is empty, the only model.
 std::variant<ModelView, int> reach_model(Client& client, const std::string& name,
                                          const Interrupt& interrupt, Console& console);
 

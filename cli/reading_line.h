@@ -1,4 +1,4 @@
-// Shows on a terminal that a server reads a prompt, which it does without telling how far it is.
+// Shows on a terminal that the server reads a prompt, for which the server reports no progress.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace runnel {
 
-// While it lives, a thread of its own draws "reading WHAT, 0:12" on err, from half a second on;
-// nobody else may write there. Nothing is drawn where err is no terminal.
+// While the object exists, a separate thread draws "reading WHAT, 0:12" on err, beginning after
+// half a second. Nothing else may write there. Nothing is drawn if err is not a terminal.
 class ReadingLine {
  public:
-  // `console` outlives the object.
+  // `console` must outlive the object.
   ReadingLine(Console& console, const std::string& what);
   ~ReadingLine();
   ReadingLine(const ReadingLine&) = delete;

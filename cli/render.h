@@ -1,4 +1,4 @@
-// The command `render`: a chat request through a template, without a server.
+// The command `render`: renders a chat request with a template, without a server.
 #pragma once
 
 #include <optional>
@@ -12,14 +12,14 @@ namespace runnel {
 
 struct RenderOptions {
   std::optional<std::string> bundle;         // the directory with the template,
-  std::optional<std::string> template_file;  // or a file of one,
+  std::optional<std::string> template_file;  // or a file with a template,
   std::optional<std::string> tokens_file;    // and the tokens that it names
   std::string request;
   bool json = false;
 };
 
-// Prints what the request renders to. kExitFailed where the template fails, with its message;
-// kExitUsage where a file cannot be used.
+// Prints the rendered text of the request. kExitFailed with the message if the template fails.
+// kExitUsage if a file cannot be used.
 int run_render(const RenderOptions& options, Console& console);
 
 void add_render(const Command& root);

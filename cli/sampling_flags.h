@@ -1,4 +1,4 @@
-// How values are chosen, as flags of the commands that sample.
+// The flags for choosing values, for the commands that sample.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace runnel {
 
-// What is not set is left to the server.
+// The server chooses everything that is not set.
 struct SamplingFlags {
   std::optional<uint64_t> seed;
   std::optional<float> temperature, top_p, min_p;
@@ -21,10 +21,10 @@ struct SamplingFlags {
   std::vector<std::string> logit_bias;  // "VALUE=BIAS"
 };
 
-// `flags` outlives the parse.
+// Adds the flags. `flags` must outlive the parse.
 void add_sampling(const Command& command, SamplingFlags& flags);
 
-// The same for the penalties.
+// Adds the flags of the penalties.
 void add_penalties(const Command& command, SamplingFlags& flags);
 
 void fill_sampling(const SamplingFlags& flags, v1::Sampling& sampling);

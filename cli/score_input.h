@@ -1,4 +1,4 @@
-// What `runnel score` is given: the sequences in a file, whatever its kind.
+// The input of `runnel score`: the sequences in a file of any kind.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 
 namespace runnel {
 
-// At most `first` sequences of a file: the images of an idx file (or the one named by '#'), the
+// At most `first` sequences of a file: the images of an idx file (or the one that '#' selects), the
 // image of a PNG file, or the lines of numbers of a text, which may be standard input ("-"). Each
-// has two values or more and fits the model. INVALID_ARGUMENT or NOT_FOUND naming the file,
-// expected and found.
+// sequence must have at least two values and fit the model. INVALID_ARGUMENT and NOT_FOUND name the
+// file, what was expected and what was found.
 Result<std::vector<std::vector<int32_t>>> load_sequences(const std::string& name,
                                                          const ModelView& model, int64_t first);
 
-// The whole of a text file, or of standard input, as one sequence. INVALID_ARGUMENT for a model
-// without text, and for what is not UTF-8 or empty.
+// A whole text file, or standard input, as one sequence. INVALID_ARGUMENT if the model has no text,
+// or if the text is empty or not UTF-8.
 Result<std::string> load_score_text(const std::string& name, const ModelView& model);
 
 }  // namespace runnel

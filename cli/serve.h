@@ -1,4 +1,5 @@
-// The command line of `runnel serve`: every setting of the config file as a flag, from one list.
+// The command line of `runnel serve`. The list of settings (config/field.h) gives a flag for every
+// setting of the config file.
 #pragma once
 
 #include <functional>
@@ -14,7 +15,7 @@
 
 namespace runnel {
 
-// What was said on the command line.
+// The contents of the command line.
 struct ServeFlags {
   std::string config_file;                       // empty: none
   std::vector<std::string> models;               // DIRECTORY or NAME=DIRECTORY
@@ -26,16 +27,16 @@ struct ServeFlags {
 // key or flag is wrong.
 Result<ServerConfig> config_of(const ServeFlags& flags);
 
-// Adds one setting as a flag, whose word goes to `words`; they outlive the command.
+// Adds one setting as a flag, whose word is stored in `words`. Both must outlive the command.
 void add_setting(const Command& command, const Field& field,
                  std::map<std::string, std::string>& words);
 
-// Serves with settings, which can be read again. Gives the exit code.
+// Serves with settings, which can be read again. Returns the exit code.
 using RunServe = std::function<int(const ServerConfig& config, const Rereading& rereading)>;
 
-// Adds the command, which calls `run` with the settings. Settings that are wrong are told on err,
-// with exit code 2. They are read again from the same file, and with the same flags; SIGHUP asks
-// for it where there is a file.
+// Adds the command, which calls `run` with the settings. If the settings are wrong, it writes a
+// line to err and exits with code 2. They are read again from the same file and with the same
+// flags. If there is a file, SIGHUP makes the server read them again.
 void add_serve_command(const Command& root, RunServe run);
 
 }  // namespace runnel

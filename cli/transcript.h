@@ -16,48 +16,49 @@ struct SampleTranscript {
   std::vector<int32_t> values;
   std::vector<float> log_probs;  // natural log, one per value
   std::vector<v1::TopLogProbs> top;
-  std::string text;  // where the server writes values as text
+  std::string text;  // if the server writes values as text
   std::optional<v1::Finished> finished;
 };
 
 // A duration of the wire in seconds.
 double seconds_of(const google::protobuf::Duration& duration);
 
-// How fast a call was, by the server's clock.
+// The speed of a call, by the server's clock.
 struct TranscriptPace {
-  double seconds = 0;                   // of the sample that took longest
-  std::optional<double> first_value;    // seconds to the first value that was sampled
-  std::optional<double> prompt_rate;    // values of the prompt that were read a second
-  int64_t cached_values = 0;            // of the prompt, which were not
-  std::optional<double> sampling_rate;  // values of all samples a second, after the first
+  double seconds = 0;                 // of the slowest sample
+  std::optional<double> first_value;  // seconds to the first sampled value
+  std::optional<double> prompt_rate;  // prompt values read per second
+  int64_t cached_values = 0;          // prompt values that were not read, because a state was kept
+  std::optional<double> sampling_rate;  // values of all samples per second, after the first value
 };
 
 class Transcript {
  public:
-  // For a call with so many samples of `model`.
+  // For a call of `model` with `samples` samples.
   Transcript(const ModelView& model, int samples);
 
-  // Takes the next event. INTERNAL when it breaks the contract: no Started first, a sample that was
-  // not asked for, values out of range, positions with a hole.
+  // Adds the next event. INTERNAL if the event breaks the contract: it comes before Started, its
+  // sample was not requested, a value is out of range, or positions have a gap.
   Status add(const v1::GenerateResponse& event);
 
-  // OK when every sample has finished.
+  // OK if every sample has finished.
   Status complete() const;
 
   const v1::Started& started() const { return started_; }
   const std::vector<SampleTranscript>& samples() const { return samples_; }
   int64_t values() const { return values_; }  // of all samples
 
-  // Mean over the values that were drawn: a first value that the model is given costs nothing and
-  // does not count. Nothing was drawn: none.
+  // The mean over the values that were drawn. A first value that the model gives is not drawn, and
+  // does not count. None if no value was drawn.
   std::optional<double> bits_per_dim() const;
 
-  // None of what the server did not tell, or what took no time that it measured.
+  // The speed of the call. A field is none if the server did not report it, or if the measured time
+  // is 0.
   TranscriptPace pace() const;
 
  private:
   Status add_run(const v1::ValueRun& run);
-  // Values that were drawn: all but a first value that the model gave.
+  // The number of values that were drawn: all except a first value that the model gave.
   int64_t drawn(const SampleTranscript& sample) const;
 
   const int64_t vocabulary_, max_length_;

@@ -1,4 +1,4 @@
-// How a server is reached: plainly or by TLS, with a certificate and a key of one's own or without.
+// How a client reaches a server: with or without TLS, a client certificate and an API key.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@ namespace runnel {
 
 inline constexpr const char* kDefaultServer = "127.0.0.1:50051";
 
-// A server as people name it.
+// A server as the user names it.
 struct Target {
   std::string address = kDefaultServer;
-  bool tls = false;         // true, too, where one of the next four is given
+  bool tls = false;         // also on if one of the next four is given
   std::string tls_ca = {};  // PEM file of authorities; empty: the system's authorities
   std::string tls_cert = {}, tls_key = {};  // PEM files of the client's own certificate and its key
-  std::string tls_name = {};  // in the server's certificate; empty: the host in the address
+  std::string tls_name = {};  // in the server's certificate; empty: the host of the address
   std::string api_key = {};
-  std::string api_key_file = {};  // holds the key; goes before api_key
-  bool plaintext_key = false;     // the key may go to another machine without TLS
+  std::string api_key_file = {};  // a file with the key; takes precedence over api_key
+  bool plaintext_key = false;     // allows sending the key to another machine without TLS
 };
 
-// The same with what the files hold.
+// A Target whose files have been read: certificates and keys are held as text.
 struct Access {
   std::string address;
   bool tls = false;
@@ -30,12 +30,13 @@ struct Access {
   std::string authorities_file = {};
   Identity identity = {};  // empty: none
   std::string certificate_file = {}, key_file = {};
-  std::string name = {};  // that the server's certificate must have; empty: as gRPC finds
+  std::string name = {};  // that the server's certificate must have; empty: gRPC decides
   std::string key = {};   // empty: none
 };
 
-// Reads what a target names. INVALID_ARGUMENT and NOT_FOUND say which flag or file is wrong; a key
-// that would go to another machine in the clear is INVALID_ARGUMENT, too, unless that is asked for.
+// Reads the files that a target names. INVALID_ARGUMENT and NOT_FOUND say which flag or file is
+// wrong. A key that would go to another machine without TLS is INVALID_ARGUMENT, too, unless
+// plaintext_key allows it.
 Result<Access> read_access(const Target& target);
 
 }  // namespace runnel

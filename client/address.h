@@ -1,4 +1,4 @@
-// The address of a server, as people write it.
+// Parses and checks server addresses.
 #pragma once
 
 #include <optional>
@@ -16,13 +16,14 @@ struct HostPort {
   std::string host, port;
 };
 
-// The host, without brackets, and the port in "host:port", "dns:///host:port", "ipv4:host:port" or
-// "ipv6:[host]:port"; without a port gRPC's own, 443. None for a socket file and several addresses.
+// The host, without brackets, and the port of "host:port", "dns:///host:port", "ipv4:host:port" or
+// "ipv6:[host]:port". Without a port it gives gRPC's default, 443. None for a socket file and for a
+// list of addresses.
 std::optional<HostPort> host_port_of(const std::string& address);
 
-// True for an address that only this machine has, in any of these forms: "localhost", 127.0.0.0/8,
-// ::1, "unix:PATH"; of several addresses, if all are. Not true for "localhost" as a name server
-// knows it ("dns://10.0.0.1/localhost:50051").
+// True for an address that only this machine can reach, in any of these forms: "localhost",
+// 127.0.0.0/8, ::1, "unix:PATH". For a list of addresses: true if all of them are such addresses.
+// Not true if a name server is asked for "localhost" ("dns://10.0.0.1/localhost:50051").
 bool is_loopback(const std::string& address);
 
 }  // namespace runnel

@@ -1,4 +1,5 @@
-// Opens a gRPC channel to a server. For the files that make calls: others include client/client.h.
+// Opens a gRPC channel to a server. Only files that make calls include this; all others include
+// client/client.h.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -9,7 +10,7 @@
 
 namespace runnel {
 
-// A channel, with the key on each of its calls. Nothing is connected yet.
+// A channel that sends the key with each call. It does not connect yet.
 std::shared_ptr<grpc::Channel> open_channel(const Access& access, grpc::ChannelArguments arguments);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Says in words why a TLS handshake failed. gRPC says only that it did.
+// Explains why a TLS handshake failed. gRPC itself reports only that it failed.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace runnel {
 
-// Both take a socket that is connected, blocking, and has a time limit of its own.
+// Both functions take a connected, blocking socket that has a time limit of its own.
 
-// True when the peer answers a TLS handshake, whatever its certificate.
+// True if the peer answers a TLS handshake, whatever its certificate is.
 bool speaks_tls(int socket);
 
-// Why the server that `access` names is not reached by TLS. UNAVAILABLE says what is wrong with its
-// certificate, or what it did not like about the client's, and what to do.
+// Finds why a TLS connection to the server of `access` fails. UNAVAILABLE says what is wrong with
+// the server's certificate, or why the server rejected the client's, and what to do.
 Status explain_handshake(int socket, const Access& access);
 
 }  // namespace runnel

@@ -11,24 +11,24 @@
 
 namespace runnel {
 
-// Images that this program shows: pixels of a side, and of the whole, at most.
+// The largest image that this program shows: pixels of a side, and pixels in all.
 inline constexpr int kMaxImageSide = 16384;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 
 struct ModelView {
   std::string name, numerics;
   int64_t vocabulary = 0;
-  int64_t max_length = 0;  // values a sequence can hold; 0: no end
+  int64_t max_length = 0;  // the most values of a sequence; 0: no limit
   std::optional<ImageShape> image;
   std::vector<std::string> symbols;
   bool has_begin = false;
-  bool has_text = false;  // the server turns text into values and back
+  bool has_text = false;  // the server converts text to values and back
   v1::ChatInfo chat;
 };
 
-// The model called `name`, or by that alias, or the only one where `name` is empty. NOT_FOUND lists
-// what there is; INVALID_ARGUMENT for a choice that must be made, or for a description that cannot
-// be true.
+// The model that has `name` as its name or as an alias. If `name` is empty, the only model.
+// NOT_FOUND lists the models that exist. INVALID_ARGUMENT if `name` is empty and there are several
+// models, or if the server's description of the model is implausible.
 Result<ModelView> choose_model(const v1::ListModelsResponse& models, const std::string& name);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Why no call reaches a server.
+// Explains why calls do not reach a server.
 #pragma once
 
 #include <chrono>
@@ -8,10 +8,13 @@
 
 namespace runnel {
 
-// Opens one connection, for no longer than `at_most` at each step, and says on one line what it
-// found and what to do. UNAVAILABLE when nothing listens, the host is unknown, another protocol
-// answers, or one side does not take the other's certificate; DEADLINE_EXCEEDED when the peer has
-// not answered `after` seconds. `refused`: gRPC has given up by itself, before its time was over.
+// Opens one test connection, in which no step takes longer than `at_most`. Says on one line what it
+// found and what to do:
+// - UNAVAILABLE if nothing listens, the host is unknown, another protocol answers, or one side
+//   rejects the other's certificate;
+// - DEADLINE_EXCEEDED if the peer has not answered.
+// `refused`: gRPC gave up by itself, before its deadline. `after`: how long gRPC has tried, for the
+// message.
 Status explain_silence(const Access& access, bool refused, std::chrono::duration<double> after,
                        std::chrono::milliseconds at_most);
 

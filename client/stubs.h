@@ -1,4 +1,4 @@
-// What connections are to the files that make calls on them.
+// The stubs of connections (client/connections.h), for the files that make calls on them.
 #pragma once
 
 #include <memory>

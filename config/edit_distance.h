@@ -1,4 +1,4 @@
-// Which known name was meant by a misspelt one.
+// Finds the known name that a misspelt word was probably meant to be.
 #pragma once
 
 #include <span>
@@ -7,11 +7,11 @@
 
 namespace runnel {
 
-// How many letters must be put in, taken out, changed or swapped with the next one to get from one
-// word to the other.
+// The edit distance of two words: the number of letters to insert, remove, replace or swap with the
+// next one.
 int edit_distance(std::string_view from, std::string_view to);
 
-// The known word nearest to `word`; "" when none is near enough to have been meant.
+// The known word nearest to `word`. "" if none is near enough.
 std::string nearest(std::string_view word, std::span<const std::string> known);
 
 }  // namespace runnel

@@ -1,5 +1,6 @@
-// The file of keys: one JSON object a line, with a name, the SHA-256 of a key, and what its holder
-// may use. The keys themselves are in no file. docs/configuration.md documents the form.
+// The file of keys. Each line is a JSON object with a name, the SHA-256 of a key, and the
+// permissions and quotas of its holder. The keys themselves are in no file. docs/keys.md documents
+// the form.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +19,11 @@ namespace runnel {
 using KeyDigest = Sha256Digest;
 
 struct KeyEntry {
-  std::string name;    // of who holds it, who may hold several
+  std::string name;    // of the key's holder; one holder may have several keys
   KeyDigest digest{};  // the SHA-256 of the key
   std::optional<int64_t> calls, sessions, values_per_second;  // quotas; none: no such quota
   std::optional<std::set<std::string>> models;                // none: every model
-  bool admin = false;                                         // may change what is served
+  bool admin = false;                                         // may change which models are served
 
   friend bool operator==(const KeyEntry&, const KeyEntry&) = default;
 };
@@ -37,27 +38,28 @@ inline constexpr int64_t kMaxQuota = 100'000'000;
 std::string new_key();
 
 KeyDigest digest_of_key(std::string_view key);
-// Takes as long whatever they are.
+// Compares in constant time.
 bool is_same(const KeyDigest& a, const KeyDigest& b);
 
-// The first 16 hexadecimal digits of the digest: names a key without telling it.
+// The first 16 hexadecimal digits of the digest. It names a key without revealing it.
 std::string key_id(const KeyEntry& entry);
 
-// Reads the text of a file, in its order. INVALID_ARGUMENT names `file`, the line, what was
-// expected and what was found.
+// Parses the text of a file. The entries keep their order. INVALID_ARGUMENT names `file`, the line,
+// what was expected and what was found.
 Result<std::vector<KeyEntry>> parse_keys(std::string_view text, const std::string& file);
 
-// The text that parse_keys() reads.
+// The text of a file with these entries, as parse_keys() reads it.
 std::string keys_text(const std::vector<KeyEntry>& entries);
 
-// parse_keys() of a file. NOT_FOUND when there is no such file; INVALID_ARGUMENT also when its
-// mode lets anybody but its owner write it, or anybody but its owner and group read it.
+// Reads a file with parse_keys(). NOT_FOUND if there is no such file. INVALID_ARGUMENT also if the
+// file's mode lets others than the owner write it, or others than the owner and the group read it.
 Result<std::vector<KeyEntry>> read_key_file(const std::string& path);
 
-// Replaces the file by what `change` makes of its entries; other changes wait meanwhile. Owner,
-// group and mode stay, and so does a symbolic link to the file. Where `create`, a file that is not
-// there counts as empty, and is made with mode 0600. Errors of read_key_file(), of `change` and of
-// replace_file(), after which the file is as it was; ABORTED when another change takes seconds.
+// Lets `change` edit the entries, and replaces the file. Other changes wait until this one is done.
+// The owner, the group and the mode stay, and so does a symbolic link to the file.
+// - `create`: a file that does not exist counts as empty, and is made with mode 0600.
+// - Errors are those of read_key_file(), of `change` and of replace_file(), and ABORTED if another
+//   change takes seconds. After an error the entries are as before.
 Status change_key_file(const std::string& path, bool create,
                        const std::function<Status(std::vector<KeyEntry>&)>& change);
 

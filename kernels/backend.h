@@ -28,7 +28,7 @@
 
 namespace runnel {
 
-// What a backend computes on.
+// The kind of device on which a backend computes.
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 
 // The name of a device in the API and in numerics ids.

@@ -1,4 +1,4 @@
-// Weights in blocks, as GGUF files have them: each run of 32 weights as integers and their scales.
+// Weights in blocks, in the form of GGUF files: each run of 32 weights has integers and scales.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ inline constexpr int kRun = 32;  // weights of a run
 // rounded.
 struct BlockRun {
   std::array<int8_t, kRun> q;
-  float d = 0.0F, d_least = 0.0F;          // of the block; of half precision but for MXFP4
-  std::array<int8_t, 2> factors = {1, 1};  // of the first and the latter 16
+  float d = 0.0F, d_least = 0.0F;          // of the block; half precision, except for MXFP4
+  std::array<int8_t, 2> factors = {1, 1};  // of the first 16 and the last 16 weights
   int8_t least_factor = 0;
 
   float scale(int half) const { return d * static_cast<float>(factors[half]); }
@@ -47,8 +47,8 @@ BlockRun block_run(StoredType type, const std::byte* data, int64_t index);
 // Weights [first, first + out.size()) of a tensor of blocks that begins at `data`, as fp32.
 void widen_blocks(StoredType type, const std::byte* data, int64_t first, std::span<float> out);
 
-// The first weight of the first block whose scales make infinities or NaNs; `elements`, the number
-// of weights, where there is none.
+// The index of the first weight of the first block with scales that give infinities or NaNs.
+// `elements`, the number of weights, if there is none.
 int64_t first_bad_block(StoredType type, const std::byte* data, int64_t elements);
 
 }  // namespace runnel

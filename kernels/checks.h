@@ -1,14 +1,16 @@
-// The contracts of operations (backend.h), said once for every backend. Each function stops the
-// process and names the operation and the shape that it wants, unless it gets that shape.
+// The contracts of operations (backend.h), for all backends. If a shape is wrong, each function
+// stops the process and names the operation and the shape that it needs.
 //
-// They look at shapes alone and read nothing that a view points to: it may be a device's memory.
+// The functions look only at shapes. They read nothing that a view points to, because it may be in
+// a device's memory.
 #pragma once
 
 #include "kernels/backend.h"
 
 namespace runnel {
 
-// A matrix of this type, with data and without rows that overlap. `what` says whose it is.
+// The view must be a matrix of this type, with data, and its rows must not overlap. `what` names
+// the matrix in the message.
 void check_matrix(View view, DType type, const char* what);
 
 void check_pack(HostTensor weight, HostTensor bias);

@@ -1,10 +1,9 @@
-// Code for the host and for devices.
+// Marks code for the host and for devices.
 //
-// RUNNEL_DEVICE stands before every function that kernels call: nvcc then compiles it for the
-// device as well as for the host. A function without it is the host's alone, and a kernel that
-// calls one does not compile. nvcc's --expt-relaxed-constexpr would take any constexpr function
-// without a mark, but what stands behind a call of the host's in such a function it drops in
-// silence.
+// RUNNEL_DEVICE is put before every function that kernels call. nvcc then compiles the function for
+// the device as well as for the host. A function without it is only for the host, and a kernel that
+// calls one does not compile. With nvcc's --expt-relaxed-constexpr, constexpr functions would need
+// no mark. But in such a function nvcc silently drops the code after a call of a host function.
 #pragma once
 
 #ifdef __CUDACC__
@@ -17,7 +16,7 @@
 
 namespace runnel {
 
-// std::bit_cast, which is the host's alone.
+// std::bit_cast for devices, too: the standard's is only for the host.
 template <typename To, typename From>
 RUNNEL_DEVICE constexpr To bit_cast(const From& from) {
   return __builtin_bit_cast(To, from);

@@ -1,5 +1,5 @@
-// The feature maps of linear attention: what queries and keys go through before the recurrence.
-// They are those of fast-transformers (feature_maps/), and random feature attention's (Peng et al.
+// The feature maps of linear attention, which transform queries and keys before the recurrence.
+// They are those of fast-transformers (feature_maps/) and of random feature attention (Peng et al.
 // 2021).
 #pragma once
 
@@ -20,14 +20,14 @@ enum class Activation : uint8_t {
   kTanh,
   kSigmoid,
   kSilu,  // x sigmoid(x)
-  kElu,   // elu(x) + 1; only of GatedTerms::map
+  kElu,   // elu(x) + 1; only in GatedTerms::map
 };
 
 enum class FeatureMap : uint8_t {
-  kNone,  // x: what is given has been through a map
+  kNone,  // x: the inputs are already mapped
   kElu,   // elu(x) + 1
   kRelu,  // max(x, 0)
-  // By random projections, see RandomFeatures.
+  // Maps by random projections, see RandomFeatures.
   kFavor,
   kFourier,
   kSmoothedFourier,
@@ -45,21 +45,23 @@ RUNNEL_DEVICE constexpr bool is_random(FeatureMap map) { return map >= FeatureMa
 // The first two take exp up to e^88 and angles up to 8192; what is beyond counts as that.
 struct RandomFeatures {
   FeatureMap map = FeatureMap::kFavor;
-  int count = 0;  // of features, as fast-transformers has been asked for them; it has size()
+  // The number of features that was requested in fast-transformers; there are size().
+  int count = 0;
   float temperature = 1.0F;
   float smoothing = 1.0F;
   Activation kernel = Activation::kRelu;
   View omega;  // fp32 [dk, projections()]
   View sigma;  // fp32 [heads, dk], data null: none
 
-  // Cosines and sines come in pairs: an odd one is left out, but counts in the scale.
+  // The pairs of cosines and sines. If the count is odd, the last feature is left out, but counts
+  // in the scale.
   RUNNEL_DEVICE constexpr int pairs() const {
     return (map == FeatureMap::kSmoothedFourier ? count - 1 : count) / 2;
   }
   RUNNEL_DEVICE constexpr int projections() const {
     return map == FeatureMap::kGeneralized ? count : pairs();
   }
-  // Features of one head.
+  // The number of features of one head.
   RUNNEL_DEVICE constexpr int size() const {
     if (map == FeatureMap::kGeneralized) return count;
     return 2 * pairs() + (map == FeatureMap::kSmoothedFourier ? 1 : 0);
@@ -67,7 +69,7 @@ struct RandomFeatures {
 
   // sqrt(temperature).
   float scale() const { return std::sqrt(temperature); }
-  // ln(count) / 2 of kFavor, sqrt(2 / count) of the two with angles.
+  // ln(count) / 2 for kFavor, sqrt(2 / count) for the two maps with angles.
   float constant() const {
     if (map == FeatureMap::kFavor) return static_cast<float>(log_of(count) / 2);
     return static_cast<float>(

@@ -1,5 +1,5 @@
-// A backend that forwards every operation to another one. A backend that changes some of them
-// derives from it and overrides those.
+// A backend that forwards every operation to another one. To change some operations, derive from it
+// and override them.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace runnel {
 
-// It forwards run() and fused() as well: lanes and fused kernels are those of the other backend. So
-// a derived class whose operations must see a whole step overrides these two.
+// It also forwards run() and fused(), so lanes and fused kernels are those of the other backend. A
+// derived class whose operations must see a whole step overrides these two.
 class ForwardingBackend : public Backend {
  public:
-  // `inner` outlives this object.
+  // `inner` must outlive the object.
   explicit ForwardingBackend(Backend& inner) : inner_(inner) {}
 
   DeviceKind device() const override { return inner_.device(); }

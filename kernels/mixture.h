@@ -1,7 +1,7 @@
-// One row of a discretized mixture of logistics over the values 0..255, scaled to [-1, 1].
-// Sampling and scoring differ as they do in the authors' code: see draw() and log_prob(). Plain
-// constexpr code, by component: the same on the host and on a device, which gives each component a
-// thread.
+// One row of a discretized mixture of logistics over the values 0..255, scaled to [-1, 1]. Sampling
+// and scoring differ in the same way as in the authors' code: see draw() and log_prob(). It is
+// plain constexpr code, by component, so the results are the same on the host and on a device,
+// where each component has a thread.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace runnel {
 
 // The two uniform numbers of a position, in (0, 1).
 struct Uniforms {
-  double choice;  // of the category or the component
-  double noise;   // of the logistic
+  double choice;  // chooses the category or the component
+  double noise;   // the noise of the logistic
 };
 
 class Mixture {
@@ -46,12 +46,12 @@ class Mixture {
             exp_of(-log_scale)};
   }
 
-  // A component's weight in softmax(logits / temperature), but for the common factor.
+  // A component's weight in softmax(logits / temperature), without the common factor.
   RUNNEL_DEVICE constexpr double tempered_weight(int index, float temperature) const {
     return exp_of((finite(row_[index]) - most_) / temperature);
   }
 
-  // The component that `u` chooses, given tempered_weight() of each as `weight(index)`.
+  // The component that `u` chooses. `weight(index)` is tempered_weight() of a component.
   template <typename Weights>
   RUNNEL_DEVICE constexpr int32_t choose(double u, const Weights& weight) const {
     double total = 0.0;
@@ -67,8 +67,8 @@ class Mixture {
     return chosen;
   }
 
-  // mean + s * temperature * (log u - log(1 - u)), s = elu(raw) + 1.0001, of one component, rounded
-  // to a value.
+  // Draws from one component: mean + s * temperature * (log u - log(1 - u)), with s = elu(raw) +
+  // 1.0001, rounded to a value.
   RUNNEL_DEVICE constexpr int32_t draw(int component, float temperature, double noise) const {
     const double mean = finite(row_[components_ + component]);
     const double raw = finite(row_[2 * components_ + component]);
@@ -77,15 +77,16 @@ class Mixture {
     return to_value(mean + scale * temperature * logistic);
   }
 
-  // A component of softmax(logits / temperature) by `uniforms.choice`, then draw().
+  // Chooses a component of softmax(logits / temperature) by `uniforms.choice`, then calls draw().
   RUNNEL_DEVICE constexpr int32_t sample(float temperature, Uniforms uniforms) const {
     const int32_t chosen =
         choose(uniforms.choice, [&](int i) { return tempered_weight(i, temperature); });
     return draw(chosen, temperature, uniforms.noise);
   }
 
-  // The component's mass in the value's bin by the training form: s = exp(max(raw, -7)), the outer
-  // bins open; where the mass is 1e-5 or less, the density at the bin's middle over 127.5.
+  // The component's mass in the value's bin, as in training: s = exp(max(raw, -7)), and the outer
+  // bins are open. If the mass is 1e-5 or less, the density at the middle of the bin divided by
+  // 127.5.
   RUNNEL_DEVICE static constexpr double mass(const Component& component, int32_t value) {
     const double upper = component.inverse_scale * (edge(value) - component.mean);
     const double lower = component.inverse_scale * (edge(value - 1) - component.mean);
@@ -94,7 +95,7 @@ class Mixture {
     return inner_mass(component, value, sigmoid(lower), sigmoid(upper));
   }
 
-  // log p(value), natural, given the sums over components of weight times mass, and of weights.
+  // The natural log p(value), from the sums over components of weight times mass, and of weights.
   RUNNEL_DEVICE constexpr float log_prob_of(int32_t value, double mass, double weights) const {
     const double share = mass / weights;
     return static_cast<float>(share > 1e-290 ? log_of(share) : log_prob_far(value));
@@ -111,9 +112,9 @@ class Mixture {
     return log_prob_of(value, sum, weights);
   }
 
-  // The `count` > 0 most likely values by log_prob(); returns how many there are, at most `count`.
-  // The same sums as log_prob() for every value, with each inner edge's cumulative value computed
-  // once.
+  // The `count` most likely values by log_prob(); `count` > 0. Returns how many there are, at most
+  // `count`. It computes the same sums as log_prob() for every value, but the cumulative value of
+  // each inner edge only once.
   constexpr int top(TopLogProb* top, int count) const {
     double sums[kValues] = {};
     double weights = 0.0;
@@ -136,7 +137,7 @@ class Mixture {
     return list.size();
   }
 
-  // The most likely value by log_prob(), the lowest of several.
+  // The most likely value by log_prob(); the lowest if there are several.
   constexpr int32_t mode() const {
     TopLogProb best{};
     top(&best, 1);
@@ -144,13 +145,13 @@ class Mixture {
   }
 
  private:
-  // As a finite number, whatever the head gave.
+  // Clamps any output of the head to a finite number.
   RUNNEL_DEVICE static constexpr double finite(float x) {
     if (!(x > -1e30F)) return -1e30;
     return x < 1e30F ? x : 1e30;
   }
   RUNNEL_DEVICE static constexpr double middle(int32_t value) { return 2.0 * value / 255.0 - 1.0; }
-  // Where the bin of `value` ends and that of value + 1 begins.
+  // The edge between the bins of `value` and value + 1.
   RUNNEL_DEVICE static constexpr double edge(int32_t value) {
     return (2.0 * value + 1.0) / 255.0 - 1.0;
   }
@@ -182,7 +183,7 @@ class Mixture {
     const double x = component.inverse_scale * (middle(value) - component.mean);
     return x - component.log_scale - 2.0 * softplus(x) - kLog127_5;
   }
-  // log p(value) where the probabilities themselves are too small for a double.
+  // log p(value), for probabilities that are too small for a double.
   RUNNEL_DEVICE constexpr double log_prob_far(int32_t value) const {
     double largest = -1e300;
     double weights = 0.0;

@@ -1,9 +1,9 @@
-// Penalties: what makes values that a sequence has had lately less likely, and the caller's own
-// terms for single values.
+// Penalties, which make recent values of a sequence less likely, and the caller's own terms for
+// single values.
 //
 // The order, in fp32, is that of Hugging Face's processors and of vLLM: repetition, frequency and
-// presence, the biases; then temperature and the filters of Sampling. Log-probabilities stay those
-// of the model's own logits.
+// presence, biases; then temperature and the filters of Sampling. Log-probabilities are computed
+// from the model's own logits.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,18 @@ struct LogitBias {
 };
 
 struct Penalties {
-  // > 0, 1: none. Each value among the recent ones: logit / repetition where the logit is above 0,
-  // else logit * repetition.
+  // Greater than 0; 1: none. For each value among the recent ones: logit / repetition if the logit
+  // is above 0, else logit * repetition.
   float repetition = 1.0F;
-  // Each value that this call has sampled, as far back as recent values reach: logit - frequency *
-  // (how often), then logit - presence. 0: none.
+  // For each value that this call has sampled and that is among the recent values: logit -
+  // frequency * (how often), then logit - presence. 0: none.
   float frequency = 0.0F;
   float presence = 0.0F;
   std::vector<LogitBias> logit_bias = {};  // ascending, each value once
 
-  // Needs the recent values.
+  // Whether it needs the recent values.
   bool looks_back() const { return repetition != 1.0F || frequency != 0.0F || presence != 0.0F; }
-  // Changes a logit.
+  // Whether it changes any logit.
   bool any() const { return looks_back() || !logit_bias.empty(); }
 
   friend bool operator==(const Penalties&, const Penalties&) = default;
@@ -46,13 +46,13 @@ struct Penalized {
   int64_t from = 0;                            // the position where the call began to sample
 };
 
-// The penalties of one row of a batch, as plain data, which devices read as well.
+// The penalties of one row of a batch, as plain data, which devices can read.
 struct RowPenalties {
   float repetition = 1.0F;
   float frequency = 0.0F;
   float presence = 0.0F;
   int32_t biases = 0;      // how many
-  int32_t first_bias = 0;  // where they begin among the batch's
+  int32_t first_bias = 0;  // the index of the first one among the batch's biases
   int64_t from = 0;        // as Penalized::from
 
   // `first`: first_bias.
@@ -71,7 +71,7 @@ struct RowPenalties {
   RUNNEL_DEVICE bool any() const { return looks_back() || biases > 0; }
 };
 
-// A slot's last values: the one at position p is in entry p % room, plus 1; 0 is none.
+// A slot's last values. Entry p % room has the value at position p, plus 1. 0 means none.
 struct RecentRing {
   int32_t* entries = nullptr;
   int room = 0;  // 0: no value is kept

@@ -1,9 +1,9 @@
-// What each rule of the recurrence (Rule, backend.h) makes of one input: the terms of
-//   S = diag(w) S + b (a^T S) + k v^T.
+// Computes the terms of each rule of the recurrence (Rule, backend.h) for one input:
+// - S = diag(w) S + b (a^T S) + k v^T.
 //
-// Written once, over a Math: its Number is a vector register on the CPU and a float on a GPU.
-// Numbers have + - * /, and a Math has set(float), multiply_add(a, b, c) = a * b + c, max, min,
-// sqrt, if_above(x, y, then, otherwise), exp_nonpositive, sigmoid and softplus.
+// The code is a template over a Math. Its Number is a vector register on the CPU and a float on a
+// GPU. Numbers have + - * /, and a Math has set(float), multiply_add(a, b, c) = a * b + c, max,
+// min, sqrt, if_above(x, y, then, otherwise), exp_nonpositive, sigmoid and softplus.
 #pragma once
 
 #include "kernels/backend.h"
@@ -11,7 +11,7 @@
 
 namespace runnel {
 
-// Linear attention's gate: sigmoid(gate) and 1 - sigmoid(gate), neither by subtraction.
+// Linear attention's gate: sigmoid(gate) and 1 - sigmoid(gate), neither computed by subtraction.
 template <typename Math>
 struct LinearRule {
   using Number = typename Math::Number;
@@ -28,7 +28,7 @@ struct LinearRule {
   }
 };
 
-// RWKV-7, by channels of a head's keys.
+// RWKV-7, for each channel of a head's keys.
 template <typename Math>
 struct Rwkv7Rule {
   using Number = typename Math::Number;
@@ -38,8 +38,8 @@ struct Rwkv7Rule {
   };
 
   Number w, k;
-  Number a, b;   // not yet times inverse_length()
-  Number bonus;  // summed over channels it is the factor of v
+  Number a, b;   // before they are multiplied by inverse_length()
+  Number bonus;  // its sum over channels is the factor of v
 
   RUNNEL_DEVICE RUNNEL_INLINE static Rwkv7Rule of(const Channel& at) {
     const Number one = Math::set(1.0F);
@@ -57,13 +57,13 @@ struct Rwkv7Rule {
     return Math::set(1.0F) / Math::max(Math::sqrt(square + Math::set(eps)), least);
   }
 
-  // v of a layer that mixes it with the first layer's.
+  // v in a layer that mixes it with the first layer's v.
   RUNNEL_DEVICE RUNNEL_INLINE static Number value(Number v, Number first, Number mix) {
     return Math::multiply_add(first - v, Math::sigmoid(mix), v);
   }
 };
 
-// Mamba-2, by heads: w and the factor of v.
+// Mamba-2, for each head: w and the factor of v.
 template <typename Math>
 struct Mamba2Rule {
   using Number = typename Math::Number;
@@ -81,13 +81,13 @@ struct Mamba2Rule {
   }
 };
 
-// The gated linear family, by channels of a head's keys.
+// The gated linear family, for each channel of a head's keys.
 template <typename Math>
 struct GatedRule {
   using Number = typename Math::Number;
 
   Number w;
-  Number k;  // of DecayKind::kSigmoid
+  Number k;  // only with DecayKind::kSigmoid
 
   // `x` is the input `decay`; `rate` and `bias` are the constants of that kind.
   RUNNEL_DEVICE RUNNEL_INLINE static GatedRule of(DecayKind kind, Number x, Number rate,

@@ -1,5 +1,5 @@
-// Elementary functions in double, of our own: the bits of what is sampled and scored do not depend
-// on the C library that happens to be there. Within 4 ulp, and finite for every finite argument.
+// Our own elementary functions in double, so that the bits of sampled values and of scores do not
+// depend on the installed C library. They are within 4 ulp, and finite for every finite argument.
 // Plain constexpr code: the same on the host and on a device.
 #pragma once
 

@@ -10,7 +10,7 @@ struct Sinusoids {
   float sine, cosine;
 };
 
-// Columns 2 * pair and the next one of a position's vector of `width` columns, as Embedding says.
+// Columns 2 * pair and 2 * pair + 1 of a position's vector of `width` columns (Embedding).
 inline Sinusoids sinusoids(int64_t position, int pair, int width) {
   constexpr double kLn10000 = 9.210340371976184;
   const double frequency = std::exp(-2.0 * pair / width * kLn10000);

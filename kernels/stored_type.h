@@ -1,5 +1,5 @@
-// The types in which files store numbers: plain ones, and blocks of small integers with a scale, as
-// GGUF files have them.
+// The types in which files store numbers: plain types, and blocks of small integers with a scale,
+// as in GGUF files.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ constexpr int64_t bytes_of(StoredType type, int64_t elements) {
   return elements / format_of(type).elements * format_of(type).bytes;
 }
 
-// The number whose IEEE half-precision bits these are. Exact.
+// Converts the bits of an IEEE half-precision number to fp32. Exact.
 inline float widened_f16(uint16_t half) {
   const uint32_t sign = uint32_t{half & 0x8000U} << 16;
   const uint32_t exponent = half >> 10 & 0x1FU;

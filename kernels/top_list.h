@@ -1,4 +1,5 @@
-// The most likely values seen so far, most likely first, ties by value.
+// Collects the most likely values, most likely first; of equally likely ones, the lower value
+// first.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ class TopList {
   // Keeps the best `room` > 0 in `top`.
   constexpr TopList(TopLogProb* top, int room) : top_(top), room_(room) {}
 
-  // Values are offered in ascending order.
+  // Offers a value. Values must be offered in ascending order.
   constexpr void offer(int32_t value, float log_prob) {
     if (size_ == room_ && !(log_prob > top_[size_ - 1].log_prob)) return;
     int at = size_ < room_ ? size_++ : size_ - 1;

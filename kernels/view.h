@@ -1,4 +1,4 @@
-// Views of memory that somebody else owns, and the buffers that own it.
+// Views of memory that another object owns, and the buffers that own it.
 #pragma once
 
 #include <cassert>
@@ -17,7 +17,7 @@ constexpr int64_t element_bytes(DType type) {
   return type == DType::kI8 ? 1 : type == DType::kBF16 ? 2 : 4;
 }
 
-// The number whose bf16 bits these are: they are the upper half of its fp32 ones.
+// Converts the bits of a bf16 number to fp32: they are the upper half of its fp32 bits.
 RUNNEL_DEVICE constexpr float widened(uint16_t bits) {
   return bit_cast<float>(uint32_t{bits} << 16);
 }
@@ -64,10 +64,11 @@ struct Span {
   int64_t bytes = 0;
 };
 
-// Where a buffer lives: with the backend, or with the host in memory the backend can reach.
+// The place of a buffer: the backend's memory, or memory of the host that the backend can reach.
 enum class Memory : uint8_t { kDevice, kHost };
 
-// Owned memory of one backend. Moves, never copies; freed by the backend's own function.
+// Memory of one backend, which this object owns. It can be moved but not copied. The backend's own
+// function frees it.
 class Buffer {
  public:
   using Free = void (*)(std::byte* data, int64_t bytes);
@@ -102,16 +103,17 @@ class Buffer {
   Free free_ = nullptr;
 };
 
-// A row-major matrix of fp32, of bf16 or in blocks in ordinary host memory, read while weights are
-// loaded.
+// A row-major matrix of fp32, of bf16 or in blocks, in ordinary host memory. It is read while
+// weights are loaded.
 struct HostTensor {
   const void* data = nullptr;
   int rows = 0;
   int cols = 0;
   DType type = DType::kF32;
-  StoredType stored = StoredType::kF32;  // a type of blocks: the elements are so, and not of `type`
+  // If it is a type of blocks, the elements have it instead of `type`.
+  StoredType stored = StoredType::kF32;
 
-  // Where row `row` begins.
+  // The beginning of row `row`.
   const std::byte* row(int64_t row) const {
     return static_cast<const std::byte*>(data) + row * cols * element_bytes(type);
   }

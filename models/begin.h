@@ -1,4 +1,4 @@
-// The first value of a fresh sequence where the model does not predict it.
+// The first value of a new sequence, for models that do not predict it.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace runnel {
 
-// The given value, or one drawn from the histogram with the random numbers of position 0
-// (kernels/backend.h, sample()): the same seed and stream give the same value.
+// The given value, or a value drawn from the histogram with the random numbers of position 0
+// (kernels/backend.h, sample()). The same seed and stream give the same value.
 int32_t begin_value(const Begin& begin, uint64_t seed, uint32_t stream);
 
-// Puts the first value before `values`, where the spec gives one; one that is drawn has no place
-// there.
+// Inserts the first value before `values` if the spec gives a fixed one. A value that is drawn from
+// a histogram is not inserted.
 void put_begin(const std::optional<Begin>& begin, std::vector<int32_t>& values);
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// Whether a model that has just been loaded computes with numbers: weights can have the right
-// shapes and overflow in the first step, and what is then sampled is noise.
+// Checks that a model that has just been loaded computes finite numbers. Weights of the right
+// shapes can overflow in the first step, and the sampled values are then noise.
 #pragma once
 
 #include "base/status.h"
@@ -7,9 +7,10 @@
 
 namespace runnel {
 
-// Scores a few values from an empty state, in slot 0, one step for each. INVALID_ARGUMENT when a
-// log-probability or a number of the state is not finite, or a log-probability is one that no
-// trained model gives; INTERNAL when the device fails or does not answer within a minute.
+// Scores a few values from an empty state, in slot 0, one step for each value.
+// - INVALID_ARGUMENT if a log-probability or a number of the state is not finite, or if a
+//   log-probability is one that no trained model gives.
+// - INTERNAL if the device fails or does not answer within a minute.
 Status check_forward(Model& model);
 
 }  // namespace runnel

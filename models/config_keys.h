@@ -1,6 +1,6 @@
-// The keys of a family's part of config.json, in one list: a function that takes the sizes and a
-// visitor, and calls the visitor with each key in the order of the file. The visitors here name
-// keys, read them and write them. Internal to models/.
+// The keys of a family's part of config.json. A family lists them once, in a function that takes
+// the sizes and a visitor, and calls the visitor with each key in the order of the file. The
+// visitors here list the keys, read them and write them. Internal to models/.
 #pragma once
 
 #include <array>
@@ -42,12 +42,12 @@ class KeyReader {
   void choice(const char* key, T& to, const std::array<Choice<T>, N>& choices) const {
     to = fields_.choice(key, choices);
   }
-  // These must be there.
+  // These keys are required.
   void size(const char* key, int& to, int64_t least = 1, int64_t most = kMaxWidth) const {
     to = fields_.small(key, least, most);
   }
   void rows(const char* key, int& to) const { size(key, to, vocabulary_, kMaxVocabulary); }
-  // These may be absent. `written`: whether the file that is written has the key.
+  // These keys are optional. `written`: whether KeyWriter writes the key.
   void on(const char* key, bool& to, bool /*written*/ = true) const {
     to = fields_.boolean(key, to);
   }
@@ -55,7 +55,7 @@ class KeyReader {
     to = fields_.number(key, to, most);
   }
   void eps(const char* key, float& to, bool /*written*/ = true) const { number(key, to, 1.0F); }
-  // An object within, which `visit` visits.
+  // An object, whose keys `visit` visits.
   void object(const char* key, const auto& visit) const {
     KeyNames names;
     visit(names);
@@ -96,7 +96,8 @@ class KeyWriter {
   OrderedJson& to_;
 };
 
-// Reads "model" of the root into spec.model and spec.head. The spec's vocabulary has been read.
+// Reads "model" of the root into spec.model and spec.head. The spec's vocabulary must have been
+// read.
 template <typename Sizes>
 Sizes& read_keys(const auto& visit, const Fields& root, Spec& spec) {
   auto& sizes = spec.model.emplace<Sizes>();

@@ -1,4 +1,4 @@
-// A tensor that a bundle of some spec holds.
+// A tensor that the bundle of a spec must hold.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,19 @@ namespace runnel {
 struct ExpectedTensor {
   std::string name;  // as in model.safetensors
   std::vector<int64_t> shape;
-  bool trained = true;  // counts as parameters
-  bool read = true;     // false: it may be there, of any shape, and nobody reads it
-  bool vector = false;  // the shape is [n]; [1, 1, n] and the like will do
+  bool trained = true;  // whether its elements count as parameters
+  bool read = true;     // false: a file may have it, in any shape, but it is not read
+  bool vector = false;  // the shape is [n], and [1, n], [1, 1, n] and so on are accepted
 
-  // The shape to read it in from a file that has it in this one: that, if it will do.
+  // The shape to read the tensor in, if a file has it as `stored`: `stored` if it is accepted, else
+  // the expected shape, so that reading fails with a message.
   const std::vector<int64_t>& shape_in(const std::vector<int64_t>& stored) const {
     const auto others = std::count_if(stored.begin(), stored.end(), [](auto n) { return n != 1; });
     const bool fits = vector && !stored.empty() && stored.back() == shape[0] && others <= 1;
     return fits ? stored : shape;
   }
 
-  // The product of the shape.
+  // The number of elements.
   int64_t elements() const {
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;

@@ -1,5 +1,5 @@
 // A network of layers on one residual stream: the embedding before the layers, the norm and the
-// head after them, and what the layers of several families have in common.
+// head after them, and code that the layers of several families share.
 #pragma once
 
 #include <span>
@@ -24,29 +24,31 @@ struct NormWeights {
 // fp32 [inputs of the largest batch, cols].
 Matrix activations(const NetworkParts& parts, int cols);
 
-// exp(log), at most the largest fp32 number: a dt of 0 keeps the state as it is.
+// exp(log), limited to the largest finite fp32 number. So a dt of 0 leaves the state unchanged,
+// because 0 times the rate is never NaN.
 float rate_of(float log);
 
-// Each number `times` times, side by side: a number of a head for each of its channels.
+// Repeats each number `times` times in a row: the number of a head, for each of the head's
+// channels.
 std::vector<float> repeated(std::span<const float> numbers, int times);
 
-// All the numbers `times` times: those of a head for each head.
+// Repeats the whole list `times` times: the numbers of one head, for each head.
 std::vector<float> tiled(std::span<const float> numbers, int times);
 
-// A subclass's constructor reads the layers and then calls read_head().
+// The constructor of a subclass reads its layers, and then calls read_head().
 class LayeredNetwork : public Network {
  public:
   void forward(const Run& run) const final;
 
  protected:
-  // Reads the tensor `table`. The residual stream is `width` columns wide. `positions` columns
-  // beside it take what the embedding says of the position.
+  // Reads the tensor `table`. The residual stream has `width` columns. `positions` more columns
+  // hold the embedding's vector of the position.
   LayeredNetwork(const NetworkParts& parts, const std::string& table, int width, int positions = 0);
 
-  // Takes the norm after the layers, and reads the tensor `head`.
+  // Sets the norm after the layers, and reads the tensor `head`.
   void read_head(const NetworkParts& parts, NormWeights norm, const std::string& head);
 
-  // Takes the residual stream of the run through all layers.
+  // Runs all layers on the residual stream of the run.
   virtual void pass(const Run& run) const = 0;
 
   View stream(const Run& run) const { return run.of(x_.view).columns(0, width_); }

@@ -13,7 +13,7 @@ struct Matrix {
   View view;
 };
 
-// Zeros, rows without gaps. Throws std::bad_alloc when there is no memory.
+// A matrix of zeros, without gaps between rows. Throws std::bad_alloc if there is no memory.
 inline Matrix make_matrix(Backend& backend, DType type, int rows, int cols, Memory memory) {
   Matrix matrix;
   matrix.buffer =

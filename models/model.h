@@ -1,14 +1,16 @@
-// The whole network as the scheduler sees it: slots that hold states, rows that advance them.
-// A fake drives the scheduler's tests; a fused whole-model kernel can implement it directly.
+// The whole network as the scheduler sees it: slots hold states, and rows advance them. The
+// scheduler's tests use a fake of this interface, and a fused whole-model kernel can implement it
+// directly.
 //
-// What a slot knows: the state of the values consumed so far, and one pending value (given or
-// sampled, not consumed yet). What a row wants of a step:
-// - kNext: its values are empty. Consumes the pending value and samples the next, which becomes
-//   pending.
-// - kScores: its inputs are the pending value, if there is one, and its values. Consumes all but
-//   the last, which becomes pending, and gives the log-probability of every input but the first.
+// A slot holds the state after the values consumed so far, and one pending value, which was given
+// or sampled but is not consumed yet. A row wants one of these:
+// - kNext: the row has no values. Consumes the pending value and samples the next one, which
+//   becomes pending.
+// - kScores: the inputs are the pending value, if there is one, and then the row's values. Consumes
+//   all inputs but the last, which becomes pending, and gives the log-probability of every input
+//   but the first.
 // - kNothing: as kScores, without log-probabilities: a prompt.
-// Rows stand in that order in a batch, so that those with an output come first.
+// In a batch, rows are in this order, so that rows with an output come first.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +28,20 @@ namespace runnel {
 using SlotId = int32_t;
 
 struct ModelLimits {
-  int slots = 0;  // to make_model(), 0: as many as fit half of the memory that is free then
-  // With the snapshots that it can go back to. Those have the last slots, after those of all
-  // sessions, and no room for caches.
+  int slots = 0;  // 0 in make_model(): as many as fit in half of the free memory
+  // Slots of one session: 1, and its snapshots for rewinding. The slots of all snapshots come after
+  // the slots of all sessions, and have no room for caches.
   int slots_of_session = 1;
   int rows = 0;    // in one submit
-  int values = 0;  // inputs of all rows of one submit together
-  int steps = 0;   // in one submit; to make_model(), 0: as serves best on the backend
-  // The model says: a prompt that comes in several submits has the same bits as in one where it was
-  // cut at positions that are multiples of this.
+  int values = 0;  // inputs of all rows in one submit
+  int steps = 0;   // in one submit; 0 in make_model(): the best number for the backend
+  // Set by the model. A prompt that is split over several submits gives the same bits as in one
+  // submit if it is split at positions that are multiples of this.
   int chunk = 1;
-  // Values that each sequence keeps of its last ones, for penalties. The model says how many those
-  // are: none with a mixture of logistics.
+  // How many of its last values each sequence keeps for penalties. The model may lower it: to 0
+  // with a mixture of logistics.
   int recent = 0;
-  // The model says: submits that may wait to be collected at the same time.
+  // Set by the model. How many submits may be in flight, not yet collected, at the same time.
   int launches = 1;
 };
 
@@ -49,7 +51,7 @@ struct Row {
   SlotId slot = -1;
   std::span<const int32_t> values;
   Want want = Want::kNothing;
-  // kScores: how many of the most likely values to report beside each, at most kMaxTopLogProbs.
+  // kScores: how many of the most likely values to report for each input, at most kMaxTopLogProbs.
   int top_log_probs = 0;
 };
 
@@ -62,7 +64,7 @@ struct Emitted {
   std::span<const TopLogProb> top = {};  // most likely first, ties by value
 };
 
-// Names a submit whose results have not been collected. Collected in order.
+// Names a submit whose results have not been collected. Submits are collected in order.
 using Ticket = uint64_t;
 
 class Model {
@@ -80,37 +82,37 @@ class Model {
   // Whether the bits of a sequence depend on the other rows of its batch.
   virtual bool batch_changes_bits() const = 0;
 
-  // Sets all that the slot holds besides its state, and with `zero_state` makes that the state of
-  // an empty sequence: a fresh lease. It has no penalties then. Stops the process when the pending
-  // value is no value of spec(), or the position lies behind the last one.
+  // Sets everything that the slot holds except the state, and removes its penalties. With
+  // `zero_state` it also sets the state to that of an empty sequence, for a new lease. Stops the
+  // process if the pending value is not a value of spec(), or the position is after the last one.
   virtual void set(SlotId slot, const Control& control, bool zero_state) = 0;
 
-  // How the slot's next values are chosen, until the next set(). Only a model with a
-  // categorical head takes penalties; without limits().recent it takes a logit_bias alone. Values
-  // are of the vocabulary, and at most kMaxLogitBiases.
+  // Sets the penalties by which the slot's next values are chosen, until the next set(). Only a
+  // model with a categorical head accepts penalties. If limits().recent is 0, it accepts only a
+  // logit_bias. Values must be in the vocabulary, and there may be at most kMaxLogitBiases.
   virtual void penalize(SlotId slot, Penalized penalized) = 0;
 
-  // Copies everything, Control included, but what caches hold of later positions than the `inputs`
-  // that the sequence has consumed.
+  // Copies everything, including Control, except the parts of caches for positions after the
+  // `inputs` that the sequence has consumed.
   virtual void copy(SlotId from, SlotId to, int64_t inputs) = 0;
 
-  // Move bytes [offset, offset + bytes.size()) of a state, the parts of layout(), out of or into a
-  // slot; a large state can go in several pieces. Position and pending value are not in it: who
-  // moves a state set()s them.
+  // Copy bytes [offset, offset + bytes.size()) of a state, in the form of layout(), out of or into
+  // a slot. A large state can be copied in several pieces. Position and pending value are not part
+  // of these bytes: the caller sets them with set().
   virtual void read(SlotId slot, int64_t offset, std::span<std::byte> bytes) = 0;
   virtual void write(SlotId slot, int64_t offset, std::span<const std::byte> bytes) = 0;
-  // The same from one slot to another: a piece of what copy() copies, without Control.
+  // Copies a piece of the state from one slot to another, as copy() does, but without Control.
   virtual void copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) = 0;
 
-  // Advances the rows (each slot at most once) by one step, and those that want kNext by `steps` in
-  // all; steps > 1 only when every row wants kNext. `rows` may go away on return. At most
-  // limits().launches wait to be collected.
+  // Advances the rows (each slot at most once) by one step. Rows that want kNext are advanced by
+  // `steps` steps; steps > 1 is allowed only if every row wants kNext. `rows` is not used after the
+  // return. At most limits().launches submits may be in flight.
   virtual Ticket submit(std::span<const Row> rows, int steps) = 0;
 
-  // False: not done yet. True: appends what the submit emitted to `out`, in the order of steps, and
-  // within a step of rows; what `top` names lasts until the next submit(). Reserve
-  // limits().values + limits().rows * limits().steps to avoid allocation. Not OK: the device has
-  // failed for good (INTERNAL, saying how), `out` is as it was, and every state is lost. Nothing
+  // False: not done yet. True: appends the values that the submit emitted to `out`, ordered by step
+  // and then by row. The spans `top` are valid until the next submit(). To avoid allocation,
+  // reserve limits().values + limits().rows * limits().steps. Not OK: the device has failed
+  // permanently (INTERNAL with the reason), `out` is unchanged, and every state is lost. Nothing
   // may be submitted after that.
   virtual Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) = 0;
 };

@@ -1,5 +1,5 @@
-// One step of a network, written in backend operations: all that a family of models brings to
-// recurrent_model.h, which does the rest.
+// One step of a network, written in backend operations. It is the only part of a model that a
+// family implements; recurrent_model.h does the rest.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace runnel {
 
-// Consecutive rows of a batch in one step, with their share of everything.
+// Consecutive rows of a batch in one step, with their part of each array.
 struct Run {
   Backend& lane;  // runs the operations
   Rows rows;
-  int first;         // input of the batch that rows begin with
+  int first;         // the index of these rows' first input in the batch
   int inputs;        // of these rows
-  int read;          // inputs whose head is wanted, the first ones
-  View values;       // i32 [1, inputs]; kNoValue stands for the pending value of the row's slot
+  int read;          // how many of the first inputs need the head's output
+  View values;       // i32 [1, inputs]; kNoValue means the pending value of the row's slot
   Control* control;  // [slots]
   States states;     // the slots' states, whole
   Recent recent;     // for the values that these rows sample
@@ -25,20 +25,21 @@ struct Run {
 
   // This run's rows of a matrix that has one row per input of the batch.
   View of(View matrix) const { return matrix.slice(first, inputs); }
-  // What the slots' states hold from byte `offset` on.
+  // The slots' states from byte `offset` on.
   States states_at(int64_t offset) const { return {states.base, states.slot_bytes, offset}; }
-  // The cache of a layer whose part of the first page is there.
+  // The cache of a layer. `offset` is where the layer's part of the first page begins.
   Cache cache_at(int64_t offset, const StateLayout& layout) const {
     return {states_at(offset), layout.page_bytes, layout.positions};
   }
 };
 
-// What a network is made of: the bundle's weights, packed for a backend that outlives it and takes
-// its recurrences, and activations for the limits.
+// The parts from which a network is made: the bundle's weights, which are packed for the backend,
+// and the limits, for which activations are allocated. The backend must outlive the network and
+// support its recurrences.
 struct NetworkParts {
   const Bundle& bundle;
   Backend& backend;
-  const StateLayout& layout;  // of the family's layers: where forward() finds their states
+  const StateLayout& layout;  // of the states of the family's layers
   const ModelLimits& limits;
   Precision precision;        // of the weights of the layers
   DType cache = DType::kF32;  // Attention::stored
@@ -51,16 +52,16 @@ class Network {
   Network& operator=(const Network&) = delete;
   virtual ~Network() = default;
 
-  // Consumes the run's inputs: advances the states and fills the head. Called for several runs at
-  // the same time, and more than once for the same one (Backend::run).
+  // Consumes the run's inputs: advances the states and fills the head. It may be called for several
+  // runs at the same time, and more than once for the same run (Backend::run).
   virtual void forward(const Run& run) const = 0;
 
-  // Whether steps() takes rows that all sample.
+  // Whether steps() can be called. All its rows must sample.
   virtual bool fused() const { return false; }
 
-  // Takes rows that have one input each, their slot's pending value, through `steps` steps of
-  // forward() and Backend::sample(), with the same bits. Step s writes row r's value to
-  // to.from(s * stride + r). Only where fused().
+  // Advances rows by `steps` steps, each of forward() and Backend::sample(), with the same bits.
+  // Each row has one input, the pending value of its slot. Step s writes row r's value to to.from(s
+  // * stride + r). Only if fused().
   virtual void steps(const Run& /*run*/, SampledTo /*to*/, int64_t /*stride*/,
                      int /*steps*/) const {}
 };

@@ -1,5 +1,5 @@
-// A model that is a recurrent network: slots of states, batches laid out, stepped and collected.
-// Knows nothing of the network but network.h.
+// A model that is a recurrent network. It keeps states in slots, lays out batches, runs steps and
+// collects results. It uses the network only through network.h.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace runnel {
 
-// Allocates `limits.slots` states and all that a batch needs; nothing is allocated later. `backend`
-// outlives the model, and `network` has been made for it, `layout` and `limits`. Throws
-// std::bad_alloc when the memory is not there.
+// Allocates `limits.slots` states and everything that a batch needs; nothing is allocated later.
+// `backend` must outlive the model. `network` must have been made for the same `backend`, `layout`
+// and `limits`. Throws std::bad_alloc if there is not enough memory.
 std::unique_ptr<Model> make_recurrent_model(const Spec& spec, Backend& backend,
                                             const ModelLimits& limits, const StateLayout& layout,
                                             std::unique_ptr<Network> network);

@@ -1,4 +1,4 @@
-// A bundle's tensors on their way into a backend, one after another.
+// Reads a bundle's tensors into a backend, one after another.
 #pragma once
 
 #include <cstdint>
@@ -12,72 +12,75 @@
 
 namespace runnel {
 
-// Where a linear layer's tensors are.
+// The tensors of a linear layer.
 struct LinearTensors {
   std::string weight;       // [out, in]
-  std::string bias = "";    // [out]; "": there is none
-  bool transposed = false;  // the weight is [in, out]
-  int64_t first = 0;        // the first row of weight and bias, as they are stored
-  int64_t rows = 0;         // as many from there on; 0: all
-  int64_t every = 0;        // and as many again from each row that is this much later; 0: no more
+  std::string bias = "";    // [out]; "": no bias
+  bool transposed = false;  // the weight is stored as [in, out]
+  int64_t first = 0;        // the first row to read of weight and bias, as stored
+  int64_t rows = 0;         // the number of rows to read from there; 0: all
+  int64_t every = 0;        // also `rows` rows from first + every, first + 2 * every, ...; 0: not
 };
 
-// Thrown for a tensor with an element that is not finite; make_model() returns its status.
+// Thrown if an element of a tensor is not finite. make_model() returns its status.
 struct WeightFault {
   Status status;
 };
 
-// Names are those of the spec's expected_tensors(), and shapes theirs: load_bundle() has checked
-// both. Each tensor's elements are checked before they are used. Throws WeightFault, and
-// std::bad_alloc when the memory is not there.
+// Names and shapes are those of the spec's expected_tensors(); load_bundle() has checked both. The
+// elements of each tensor are checked before they are used. Throws WeightFault, and std::bad_alloc
+// if there is not enough memory.
 class WeightReader {
  public:
-  // Both outlive the object.
+  // Both must outlive the object.
   WeightReader(const Bundle& bundle, Backend& backend) : bundle_(bundle), backend_(backend) {}
 
-  // A tensor as fp32: its last dimension are the columns, all others together the rows.
+  // A tensor as an fp32 matrix. The last dimension becomes the columns, and all others together the
+  // rows.
   Matrix matrix(const std::string& name) const;
 
-  // The same for Embedding's tables: as bf16 where the file has them so and the backend takes it.
+  // The same for the tables of Embedding, but as bf16 if the file has bf16 and the backend accepts
+  // it.
   Matrix table(const std::string& name) const;
 
-  // The table of the values' vectors, which `embedding` gets a view of: in the blocks of the file
-  // where the backend takes them, else as table().
+  // The table of the values' vectors. Sets the table of `embedding` to a view of it. The table
+  // stays in the file's blocks if the backend accepts them, else it is as table().
   Matrix vectors(const std::string& name, Embedding& embedding) const;
 
-  // A linear layer, packed: NAME.weight [out, in] and NAME.bias [out]. Of several names: one layer
-  // with the outputs of all, one after another. Weights that are bf16 in the file reach the
+  // A packed linear layer: NAME.weight [out, in] and NAME.bias [out]. Several names give one layer
+  // with the outputs of all, one after another. Weights that are bf16 in the file are passed to the
   // backend as bf16.
   Weight linear(const std::vector<std::string>& names, Precision precision) const;
 
-  // One layer with tensors that are called otherwise.
+  // A packed linear layer whose tensors have other names.
   Weight pack(const LinearTensors& names, Precision precision) const;
 
-  // Of the backend, for products of a model in this precision.
+  // As Backend::precise(): for products of a model in this precision.
   Precision precise(Precision of) const { return backend_.precise(of); }
 
-  // The same of numbers made from a file's: [rows, n] and [rows], or no bias.
+  // The same from computed numbers: weight [rows, n], and bias [rows] or empty.
   Weight pack(std::span<const float> weight, int rows, std::span<const float> bias,
               Precision precision) const;
 
   // The weight of a convolution, [channels, 1, taps], as [taps, channels].
   Matrix taps(const std::string& name) const;
 
-  // All elements, as fp32.
+  // All elements of a tensor, as fp32.
   std::vector<float> numbers(const std::string& name) const;
 
-  // Elements of several tensors of one size, each a row.
+  // A matrix with a row for each tensor. All tensors have the same number of elements.
   Matrix rows(const std::vector<std::string>& names) const;
 
-  // Numbers made from a file's, as a matrix of so many rows.
+  // Computed numbers as a matrix with `rows` rows.
   Matrix matrix_of(std::span<const float> numbers, int rows) const;
 
  private:
-  // After a check of its elements.
+  // Checks the elements first.
   const Tensor& tensor(const std::string& name) const;
-  // Copies the bytes of a tensor as they lie.
+  // Copies the bytes of a tensor without converting them.
   void copy(const Tensor& from, const Buffer& to) const;
-  // Tensors [., in] with `rows` rows in all, for pack(): where they lie or in `room`.
+  // Tensors [., in] with `rows` rows in all, for pack(). They are used in place, or copied to
+  // `room`.
   HostTensor host_tensor(std::span<const Tensor* const> tensors, int rows, int in,
                          Precision precision, std::vector<std::byte>& room) const;
 

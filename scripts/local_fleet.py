@@ -163,6 +163,17 @@ class Fleet:
         stack.callback(process.kill)
         wait_until(lambda: answers(self.proxy, "/v1/models"), "HAProxy passes calls")
 
+    def serving(self, session: str) -> Replica:
+        """The replica that runs a call on a session. RuntimeError if none does. Needs runnel_client."""
+        from runnel_client import Client
+        from runnel_client.known import BUSY
+
+        for replica in self.replicas:
+            with Client(replica.grpc) as client:
+                if any(one.id == session and one.state in BUSY for one in client.sessions()):
+                    return replica
+        raise RuntimeError(f"no replica runs a call on session {session}")
+
     def changes(self, replica: Replica, state: str) -> int:
         """How often HAProxy has found that a replica is UP, or DOWN, after it was not."""
         return self._proxy_log.read_text(encoding="utf-8").count(f"Server grpc/{replica.name} is {state}")

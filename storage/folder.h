@@ -1,5 +1,5 @@
-// A folder of small and large files that several processes share: whole files are replaced, and
-// locks hold between processes and between threads.
+// A folder of small and large files that several processes share. Whole files are replaced, and
+// locks work between processes and between threads.
 #pragma once
 
 #include <sys/types.h>
@@ -20,14 +20,14 @@
 
 namespace runnel {
 
-// The calls of the system that can fail with the disk, so that a test can have them fail.
+// The system calls that fail if the disk fails. A test can replace them with calls that fail.
 struct DiskCalls {
   std::function<ssize_t(int descriptor, const void* bytes, size_t count)> write;  // as write(2)
   std::function<int(int descriptor)> sync_file;                                   // as fdatasync(2)
   std::function<int(int descriptor)> sync_folder;                                 // as fsync(2)
   std::function<int(int descriptor)> sync_all;                                    // as syncfs(2)
 
-  // Those of the system.
+  // The real system calls.
   static DiskCalls system();
 };
 
@@ -72,22 +72,22 @@ class Folder {
   Status rename(const std::string& temporary, const std::string& name, bool durable);
   // False if there was no such file.
   bool remove(const std::string& name) const;
-  // Gives the name of each file to `take`.
+  // Passes the name of each file to `take`.
   Status each(const std::function<void(std::string_view)>& take) const;
   // The names of all files.
   Result<std::vector<std::string>> list() const;
   // Milliseconds since 1970 when a file was last written; none if there is no such file.
   std::optional<int64_t> written_at(const std::string& name) const;
 
-  // Locks a file, which is made if it is not there, until the result is closed. UNAVAILABLE if
-  // another holds the lock for `wait_ms`.
+  // Locks a file until the result is destroyed. The file is made if it does not exist. UNAVAILABLE
+  // if somebody else holds the lock for `wait_ms`.
   Result<OpenFile> lock(const std::string& name, int64_t wait_ms) const;
   // Whether somebody has locked the file; false if there is no such file.
   bool is_locked(const std::string& name) const;
 
-  // Makes durable which files there are.
+  // Makes the names of all files durable.
   Status sync_names() const;
-  // Makes durable all that has been written to the file system.
+  // Makes everything that has been written to the file system durable.
   Status sync_all() const;
 
  private:

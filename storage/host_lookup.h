@@ -20,15 +20,15 @@ class HostLookup {
   // As getaddrinfo(3).
   using Lookup = std::function<int(const char*, const char*, const addrinfo*, addrinfo**)>;
 
-  // `lookup`: in place of the system's, for tests.
+  // `lookup` replaces the system's lookup in tests.
   explicit HostLookup(Lookup lookup = getaddrinfo);
   HostLookup(const HostLookup&) = delete;
   HostLookup& operator=(const HostLookup&) = delete;
 
-  // The addresses of a host, which must be the same in every call. One in digits needs no lookup.
-  // UNAVAILABLE says why there are none. A lookup that takes longer continues on a thread of its
-  // own, which ends with the process at the latest. Until it is over, calls wait for it, so there
-  // is one thread at most.
+  // The addresses of `host`, which must be the same in every call. An address in digits needs no
+  // lookup. UNAVAILABLE says why there are none. A lookup that exceeds the time limit continues on
+  // a separate thread, which ends with the process at the latest. Until it is over, later calls
+  // wait for it, so there is at most one such thread.
   Result<Addresses> find(const std::string& host, const std::string& port,
                          std::chrono::steady_clock::time_point until);
 

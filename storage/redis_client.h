@@ -1,5 +1,5 @@
-// Calls of Redis: a connection with its commands and replies, and a pool of connections, of which
-// each thread takes one for as long as it needs it.
+// Calls Redis: a connection with its commands and replies, and a pool of connections. A thread
+// takes a connection from the pool for as long as it needs one.
 #pragma once
 
 #include <chrono>
@@ -18,29 +18,30 @@
 
 namespace runnel {
 
-// UNAVAILABLE: no reply came in time, or bytes that are no reply; then the connection is of no use.
-// If Redis refuses a command, the status is RESOURCE_EXHAUSTED if its memory is full, DATA_LOSS for
-// a key of another type, else UNAVAILABLE.
+// UNAVAILABLE: no reply came in time, or the bytes are not a reply; the connection is then
+// unusable. If Redis refuses a command, the status is RESOURCE_EXHAUSTED if its memory is full,
+// DATA_LOSS for a key of another type, else UNAVAILABLE.
 class RedisClient {
  public:
   // `options` outlives it.
   static Result<std::unique_ptr<RedisClient>> open(const RedisOptions& options);
 
-  // From now on all commands and replies together have the time of `options`.
+  // Starts the time limit of `options` again, which applies to all later commands and replies
+  // together.
   void restart_time();
   // Sends a command, and waits for no reply.
   Status send(std::span<const std::string_view> words);
-  // The reply to the first command that has none yet, which must be of this kind or kNil.
+  // The reply to the first command without one. It must be of this kind or kNil.
   Result<RespValue> receive(RespKind kind);
   // send() and receive().
   Result<RespValue> ask(std::span<const std::string_view> words, RespKind kind);
   // Commands without a reply.
   size_t unanswered() const { return unanswered_; }
-  // Whether a call has failed so that the connection is of no use.
+  // Whether a call has failed in such a way that the connection is unusable.
   bool is_broken() const { return is_broken_; }
   // Whether the next call can use the connection.
   bool is_usable() const;
-  // The status of a reply that is not as it must be.
+  // The status for a reply of the wrong kind.
   Status wrong_reply();
 
  private:
@@ -60,8 +61,8 @@ class RedisPool {
  public:
   explicit RedisPool(RedisOptions options) : options_(std::move(options)) {}
 
-  // A connection, which comes back when nobody has it any more. The pool outlives it. After a
-  // failure to connect, further tries within a pause fail with the same status.
+  // A connection, which returns to the pool when its last pointer is gone. The pool must outlive
+  // it. After a failure to connect, further tries within a pause fail with the same status.
   Result<std::shared_ptr<RedisClient>> take();
 
  private:

@@ -1,5 +1,5 @@
-// A connection to Redis as a stream of bytes: TCP or a unix socket, with or without TLS. No wait
-// lasts beyond a deadline.
+// A connection to Redis as a stream of bytes: TCP or a unix socket, with or without TLS. No
+// operation waits beyond its deadline.
 #pragma once
 
 #include <chrono>
@@ -44,7 +44,7 @@ class RedisSocket {
   RedisSocket& operator=(const RedisSocket&) = delete;
   ~RedisSocket();
 
-  // UNAVAILABLE names Redis. After a failure the connection is of no use.
+  // UNAVAILABLE names Redis. After a failure the connection is unusable.
   Status send(std::string_view bytes, RedisDeadline until);
   // Reads at least one byte.
   Result<size_t> receive(std::span<char> to, RedisDeadline until);

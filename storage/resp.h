@@ -37,13 +37,14 @@ std::string resp_command(std::span<const std::string_view> words);
 // Reads one reply after another. Memory grows only with bytes that have arrived.
 class RespReader {
  public:
-  // Reads at least one byte, and gives their number. A failure ends the reply that is being read.
+  // Reads at least one byte, and returns the number of bytes. A failure ends the reply that is
+  // being read.
   using Fill = std::function<Result<size_t>(std::span<char>)>;
 
   explicit RespReader(Fill fill) : fill_(std::move(fill)) {}
 
-  // DATA_LOSS says what is no reply, or too large; errors of `fill`. Nothing can be read after
-  // either.
+  // DATA_LOSS says which bytes are not a reply, or are too many; errors of `fill`. Nothing can be
+  // read after either.
   Result<RespValue> next();
   // True if bytes have been read that belong to no reply yet.
   bool has_more() const { return at_ < buffer_.size(); }

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Measures sessions in a store that outnumber the slots of their server, and writes docs/benchmarks/fleet.{json,md}.
+"""Measures what a store of sessions costs and saves, and writes docs/benchmarks/fleet.{json,md}.
 
     bench/report/bench_fleet.py RUNNEL OUT_DIRECTORY [--sessions 100000] [--slots 256] [--calls 1000]
 
-One server with a small random model keeps its sessions in a directory. Sessions are made until there are a hundredth,
-a tenth, and all of them. At each count the memory of the server is read, and calls of one value continue sessions that
-are drawn at random: first a session that must be loaded, as nearly all must, and then the same session again.
+- Servers of one model, each with another store and one without, serve the same calls in turn.
+- One server with a small random model keeps its sessions in a directory. Sessions are made until there are a
+  hundredth, a tenth, and all of them. At each count the memory of the server is read, and calls of one value continue
+  sessions that are drawn at random: first a session that must be loaded, as nearly all must, and then the same session
+  again. At the end threads continue sessions at once.
+- Replicas of a fleet are killed while they stream, and three replicas are compared with one.
 
-Have the machine to yourself: `uptime` should say 0. Needs a disk with room for a state of each session, protoc, and
-Python with grpcio and protobuf; on Debian: scripts/setup bench
+Have the machine to yourself: `uptime` should say 0. Needs a disk with room for a state of each session, protoc,
+HAProxy, redis-server and Python with grpcio and protobuf; on Debian: scripts/setup bench
 """
 
 from __future__ import annotations
@@ -18,34 +21,69 @@ import json
 import pathlib
 import random
 import re
+import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
+import fleet_costs
 from runnel_client import Client, serving
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODEL = ("--preset", "tiny", "--endless")
 GOAL = 5e-3  # seconds within which a session continues
-PAGE = """# More sessions than states
+THREADS = 16  # that load sessions at once
+PAGE = """# Sessions in a store
 
-Measured by `make bench-fleet` on {date}, on {machine}: one server with {slots} states of {state_bytes} bytes in memory
-and a store in a directory (`storage.sync` none), and its client on the same machine over loopback. The sessions rest,
-and {calls} calls of one value continue sessions that are drawn at random. A session whose state has made room for
-another one is loaded first. The call after that finds the session in memory. [fleet.md](../fleet.md) says how a session
-makes room.
+Measured by `make bench-fleet` on {date}, on {machine}. Servers and clients share the machine, and the clients are
+written in Python. [fleet.md](../fleet.md) describes the stores.
+
+## What a store costs
+
+Clients continue a session each, one call after the other. Each store has a server of its own, and the servers take
+turns in {rounds} rounds; a share is the median over rounds. The last two columns are calls of one value by one client.
+
+{costs}
+
+The goal for 66 KB is at least 95% with a directory and with Redis, and at most 0.3 ms more for a call.
+
+## More sessions than states
+
+One server has {slots} states of {state_bytes} bytes in memory and a store in a directory (`storage.sync` none). The
+sessions rest, and {calls} calls of one value continue sessions that are drawn at random. A session whose state has made
+room for another one is loaded first. The call after that finds the session in memory.
 
 | sessions | memory of the server | a call that loads, median and 99% | the next call, median and 99% |
 | --- | --- | --- | --- |
 {rows}
 
-From the first row to the last, memory grows by {growth:.0f} bytes for each session more. {verdict}
+From the first row to the last, memory grows by {growth:.0f} bytes for each session more. {verdict} {threads} clients at
+once load {loads:,.0f} sessions a second.
+
+## A replica that is killed
+
+Three replicas behind HAProxy share a store. A client reads a stream, the replica that serves it is killed by
+`kill -9`, and the client continues at another replica by itself, with the same values. The pause is the time between
+two values; leases last {lease:.0f} s. {kills} kills with each store.
+
+| store | median pause | longest pause |
+| --- | --- | --- |
+{pauses}
+
+With a directory the other replicas see that the process is gone. With Redis they wait for its lease to end: the goal is
+the lease and 50 ms.
+
+## Three replicas on one machine
+
+Three replicas share the processor with one another, with HAProxy and with the clients, and give {replicas:.0%} of the
+values a second of one replica behind HAProxy. This shows what a fleet costs where it adds no processor.
+"""
+COSTS = """| {size} a state, {streams} clients, {values} values a call | values/s | share | a call of one value | more |
+| --- | --- | --- | --- | --- |
 """
 
 
@@ -74,10 +112,28 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
     return {"p50": statistics.median(seconds), "p99": statistics.quantiles(seconds, n=100)[98]}
 
 
+def loads_a_second(address: str, names: Sequence[str], seconds: float = 10.0) -> float:
+    """Calls a second of threads that each continue sessions drawn at random, of which nearly all must be loaded."""
+    counts = [0] * THREADS
+    end = time.monotonic() + seconds
+
+    def work(number: int) -> None:
+        draw = random.Random(number)
+        with Client(address) as client:
+            while time.monotonic() < end:
+                client.open_session(draw.choice(names)).generate([1], max_values=1).samples()
+                counts[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / seconds
+
+
 def measure(runnel: str, counts: Sequence[int], slots: int, calls: int, folder: pathlib.Path) -> dict[str, Any]:
-    bundle = folder / "bundle"
-    tool = str(ROOT / "scripts/runnel-random-bundle")
-    subprocess.run([sys.executable, tool, *MODEL, "--out", str(bundle)], check=True, stdout=subprocess.DEVNULL)
+    bundle = fleet_costs.random_bundle(folder / "bundle")
     flags = ["--backend", "cpu", "--sessions", str(slots), "--storage", f"dir:{folder / 'store'}"]
     flags += ["--storage-sync", "none"]
     draw = random.Random(1)
@@ -94,12 +150,41 @@ def measure(runnel: str, counts: Sequence[int], slots: int, calls: int, folder: 
             loads, again = zip(*pairs)
             memory = resident_bytes(process.pid)
             rows.append({"sessions": len(names), "memory": memory, "load": spread(loads), "again": spread(again)})
-            print(rows[-1], file=sys.stderr)
-        return {"slots": slots, "calls": calls, "state_bytes": client.model().state_bytes, "rows": rows}
+            say(rows[-1])
+        figures = {"slots": slots, "calls": calls, "state_bytes": client.model().state_bytes, "rows": rows}
+        return figures | {"loads": loads_a_second(address, names)}
+
+
+def say(figures: object) -> None:
+    print(figures, file=sys.stderr, flush=True)
+
+
+def measure_costs(runnel: str, rounds: int, seconds: float, calls: int, folder: pathlib.Path) -> list[dict[str, Any]]:
+    costs = []
+    for number, size in enumerate(fleet_costs.SIZES):
+        place = folder / f"size{number}"
+        place.mkdir()
+        costs.append(fleet_costs.store_costs(runnel, size, place, rounds, seconds, calls))
+        say(costs[-1])
+        shutil.rmtree(place)
+    return costs
 
 
 def cell(times: dict[str, float]) -> str:
     return f"{times['p50'] * 1e3:.2f} ms, {times['p99'] * 1e3:.2f} ms"
+
+
+def cost_table(cost: dict[str, Any]) -> str:
+    lines = [
+        f"| {row['store']} | {row['speed']:,.0f} | {row['share']:.0%} | {row['call'] * 1e3:.2f} ms | "
+        f"{row['more'] * 1e3:.2f} ms |"
+        for row in cost["rows"]
+    ]
+    return COSTS.format(**cost) + "\n".join(lines)
+
+
+def pause_row(name: str, gaps: Sequence[float]) -> str:
+    return f"| {name} | {statistics.median(gaps) * 1e3:,.0f} ms | {max(gaps) * 1e3:,.0f} ms |"
 
 
 def page(figures: dict[str, Any]) -> str:
@@ -110,15 +195,23 @@ def page(figures: dict[str, Any]) -> str:
     return PAGE.format(
         date=figures["date"],
         machine=figures["machine"],
+        rounds=figures["rounds"],
+        costs="\n\n".join(map(cost_table, figures["costs"])),
         slots=figures["slots"],
         calls=f"{figures['calls']:,}",
         state_bytes=f"{figures['state_bytes']:,}",
         growth=(last["memory"] - first["memory"]) / max(1, last["sessions"] - first["sessions"]),
         verdict=f"{held} over within {GOAL * 1e3:.0f} ms.",
+        threads=THREADS,
+        loads=figures["loads"],
         rows="\n".join(
             f"| {row['sessions']:,} | {row['memory'] / 1e6:.0f} MB | {cell(row['load'])} | {cell(row['again'])} |"
             for row in rows
         ),
+        lease=fleet_costs.LEASE_MS / 1000,
+        kills=len(next(iter(figures["kills"].values()))),
+        pauses="\n".join(pause_row(name, gaps) for name, gaps in figures["kills"].items()),
+        replicas=figures["replicas"],
     )
 
 
@@ -129,10 +222,22 @@ def main() -> int:
     parser.add_argument("--sessions", type=int, default=100_000)
     parser.add_argument("--slots", type=int, default=256)
     parser.add_argument("--calls", type=int, default=1000, help="at each number of sessions")
+    parser.add_argument("--rounds", type=int, default=5, help="of servers with different stores")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of a server in a round")
+    parser.add_argument("--kills", type=int, default=20, help="with each store")
     args = parser.parse_args()
     counts = [args.sessions // 100, args.sessions // 10, args.sessions]
     with tempfile.TemporaryDirectory(prefix="runnel_bench_") as holder:
-        figures = measure(args.runnel, counts, args.slots, args.calls, pathlib.Path(holder))
+        folder = pathlib.Path(holder)
+        figures: dict[str, Any] = {"rounds": args.rounds}
+        figures["costs"] = measure_costs(args.runnel, args.rounds, args.seconds, min(args.calls, 200), folder)
+        for name in ("kills", "replicas", "sessions"):
+            (folder / name).mkdir()
+        figures["kills"] = fleet_costs.kills(args.runnel, folder / "kills", args.kills)
+        say(figures["kills"])
+        figures["replicas"] = fleet_costs.replicas(args.runnel, folder / "replicas", args.rounds, args.seconds)
+        say(figures["replicas"])
+        figures |= measure(args.runnel, counts, args.slots, args.calls, folder / "sessions")
     figures |= {"date": time.strftime("%Y-%m-%d"), "machine": machine()}
     (args.out / "fleet.json").write_text(json.dumps(figures, indent=1) + "\n")
     (args.out / "fleet.md").write_text(page(figures))

@@ -35,7 +35,7 @@ inline Reg negate_if_odd(Reg x, Reg shifted) {
   return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), sign));
 }
 
-// Of bf16, widened.
+// Loads bf16 numbers, widened.
 inline Reg load_bf16(const uint16_t* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
@@ -46,8 +46,8 @@ inline Reg load_int8(const std::byte* p) {
 }
 
 inline Reg fused(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
-inline Reg flushed(Reg x) { return x; }  // the machine does it
-// To bf16, to nearest, ties to even; what is no number stays none.
+inline Reg flushed(Reg x) { return x; }  // the processor flushes
+// Rounds to bf16, to nearest, ties to even. A NaN stays a NaN.
 inline Reg nearest_bf16(Reg x) {
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -66,7 +66,7 @@ inline Reg odd(Reg pairs) {
       _mm512_and_si512(_mm512_castps_si512(pairs), _mm512_set1_epi32(-65536)));
 }
 
-// Half-precision numbers, denormals too, whatever is flushed.
+// Loads half-precision numbers. Denormals are kept, even while denormals are flushed.
 inline Reg load_half(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
@@ -77,12 +77,12 @@ inline Ints no_ints() { return _mm512_setzero_si512(); }
 inline Ints load_ints(const std::byte* p) { return _mm512_loadu_si512(p); }
 inline Ints lower_nibbles(Ints w) { return _mm512_and_si512(w, _mm512_set1_epi8(15)); }
 inline Ints upper_nibbles(Ints w) { return lower_nibbles(_mm512_srli_epi32(w, 4)); }
-// Bytes of a table of 16, for nibbles in bytes.
+// Looks up nibbles, each in a byte, in a table of 16 bytes.
 inline Ints looked_up(Ints nibbles, const uint8_t* table) {
   const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), nibbles);
 }
-// x - less, to nearest.
+// float(x - less), rounded to nearest.
 inline Reg to_numbers(Ints x, int32_t less) {
   return _mm512_cvtepi32_ps(_mm512_sub_epi32(x, _mm512_set1_epi32(less)));
 }

@@ -1,4 +1,4 @@
-// How panels keep weights in blocks (docs/decisions/blocks.md).
+// The layout of weights in blocks within panels (docs/decisions/blocks.md).
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,24 @@ namespace runnel::cpu {
 
 // A panel is a sequence of units, one for each block of the file: a head, then runs of 32 inputs.
 //
-// A run is 2 halves of a panel's outputs; each is vectors of 32-bit words, one for each output. A
-// word of bytes v has inputs 4 v to 4 v + 3. A word of nibbles v has inputs 8 v to 8 v + 3 in the
-// lower halves of its bytes and 8 v + 4 to 8 v + 7 in the upper halves. An integer q is kept as
-// q + offset, which is not negative; that of a layout with a table as its place in the table.
+// A run has 2 halves, one for each half of the panel's outputs. A half is a list of vectors of
+// 32-bit words, with a word for each output. Word v of bytes has inputs 4 v to 4 v + 3. Word v of
+// nibbles has inputs 8 v to 8 v + 3 in the lower halves of its bytes, and 8 v + 4 to 8 v + 7 in the
+// upper halves. An integer q is stored as q + offset, which is not negative. In a layout with a
+// table, its index in the table is stored.
 //
-// Where a block is one run, its fp16 scales follow it. Where it is 8 runs, the head has the fp16
-// numbers d of the outputs, with minimums then those of dmin, then the factors of each run: a byte
-// for each output, and a second one for the minimum or for the latter 16 inputs.
+// If a block is one run, its fp16 scales follow the run. If a block is 8 runs, the head has the
+// fp16 numbers d of the outputs, and with minimums also dmin. Then come the factors of each run: a
+// byte for each output, and a second byte for the minimum or for the last 16 inputs.
 struct BlockLayout {
-  int runs = 1;  // of a block: 1 or 8
+  int runs = 1;  // in a block: 1 or 8
   bool nibbles = false;
-  bool table = false;  // nibbles are places in kIq4NlBytes
+  bool table = false;  // nibbles are indices in kIq4NlBytes
   int offset = 0;
   bool minimum = false;
-  bool halves = false;  // 16 inputs share a scale, not 32
+  bool halves = false;  // 16 inputs share a scale instead of 32
 
-  // Vectors of words of a half of a run.
+  // The vectors of words in a half of a run.
   constexpr int vectors() const { return nibbles ? 4 : 8; }
   constexpr int factors() const { return minimum || halves ? 2 : 1; }
   constexpr int64_t head_bytes(int panel) const {
@@ -47,7 +48,7 @@ inline constexpr BlockLayout kQ4KLayout = {.runs = 8, .nibbles = true, .minimum 
 inline constexpr BlockLayout kQ5KLayout = {.runs = 8, .offset = 128, .minimum = true};
 inline constexpr BlockLayout kQ6KLayout = {.runs = 8, .offset = 128, .halves = true};
 
-// Of a type that has_block_panels().
+// The layout of a type with has_block_panels().
 constexpr BlockLayout block_layout(StoredType type) {
   switch (type) {
     case StoredType::kQ4_0:
@@ -69,8 +70,9 @@ constexpr BlockLayout block_layout(StoredType type) {
 alignas(16) constexpr uint8_t kIq4NlBytes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                  129, 141, 153, 166, 181, 197, 217, 241};
 
-// A run of 32 inputs as integers: its power, the sum of the integers times it, both fp32, the sums
-// of the first and the latter 16, and 2 words for each 4 inputs.
+// The words of a run of 32 inputs that were converted to integers: the power, the sum of the
+// integers times the power (both fp32), the sums of the first 16 and of the last 16 integers, and 2
+// words for each 4 inputs.
 inline constexpr int kRunWords = 20;
 
 }  // namespace runnel::cpu

@@ -1,4 +1,4 @@
-// Weights in blocks on their way into panels.
+// Packs weights in blocks into panels.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace runnel::cpu {
 
-// Whether products take weights of this type in blocks. Those of other types are widened first.
+// Whether products use weights of this type in blocks. Weights of other types are widened first.
 bool has_block_panels(StoredType type);
 
 // The bytes of a panel of `panel` outputs (block_layout.h) of a weight [rows, cols] in blocks.

@@ -1,20 +1,21 @@
-// Products of weights in blocks (docs/decisions/blocks.md): the inputs become integers, the sum of
-// a run of 32 products is exact, and the sums of runs are added in ascending order.
-// Included inside an anonymous namespace by isa_*.cc, after step32_inl.h, with a vector Ints of
-// kLanes integers, its operations and kPlanes. No include guard and no includes: see isa.h.
+// Products with weights in blocks (docs/decisions/blocks.md). The inputs become integers, the sum
+// of a run of 32 products is exact, and the sums of runs are added in ascending order. Included
+// inside an anonymous namespace by isa_*.cc, after step32_inl.h. Before that, isa_*.cc defines
+// kPlanes, and Ints, a vector of kLanes integers, with its operations. No include guard and no
+// includes: see isa.h.
 //
 // For each row and each run of 32 inputs:
-// - m is the largest |x|. Where it is below 2^-100 all v are 0, and so is the power. Where an x is
-//   not finite all v are 0, and the power is a NaN.
-// - Else, with 2^e <= m < 2^(e + 1), v is the integer nearest to x * 2^(13 - e), ties to even, and
-//   the power is 2^(e - 13).
-// - t = (float(sum of q v) * power) * scale; where there is a minimum, t = t - (float(sum of v) *
-//   power) * minimum. Then c = c + t. Each operation rounds, and denormals count as zero.
+// - m is the largest |x|. If it is below 2^-100, all v and the power are 0. If an x is not finite,
+//   all v are 0, and the power is a NaN.
+// - Otherwise, with 2^e <= m < 2^(e + 1), v is the integer nearest to x * 2^(13 - e), ties to even,
+//   and the power is 2^(e - 13).
+// - t = (float(sum of q v) * power) * scale. With a minimum, t = t - (float(sum of v) * power) *
+//   minimum. Then c = c + t. Each operation rounds, and denormals count as zero.
 // An output is c, which starts from +0, plus its bias.
 
-// The bytes that a panel is asked for ahead of their use.
+// Prefetch distance in a panel, in bytes.
 constexpr int64_t kBlocksAhead = 2048;
-constexpr int kBlockRows = 4;  // that share the weights of a panel while they are in registers
+constexpr int kBlockRows = 4;  // rows that use a panel's weights while they are in registers
 
 inline int32_t bits_of(float x) {
   int32_t bits;
@@ -27,11 +28,11 @@ inline float number_of(int32_t bits) {
   return x;
 }
 
-// The inputs of one run; `count` of them are there, and the others are zeros.
+// Converts the inputs of one run. `count` inputs exist; the others are zeros.
 void round_run(const float* x, int count, int32_t* run) {
-  constexpr float kWhole = 0x1.8p23F;    // what is added to it becomes whole
+  constexpr float kWhole = 0x1.8p23F;    // a number added to it is rounded to an integer
   constexpr int32_t kLeast = 27 << 23;   // 2^-100
-  constexpr int32_t kNone = 0x7f800000;  // infinity; a NaN is above it
+  constexpr int32_t kNone = 0x7f800000;  // infinity; NaNs are above it
   alignas(64) float in[kStepInputs] = {};
   alignas(64) int32_t v[kStepInputs];
   for (int i = 0; i < count; ++i) in[i] = x[i];
@@ -70,7 +71,8 @@ void round_run(const float* x, int count, int32_t* run) {
       group[4] = static_cast<int8_t>(upper);
     }
   } else {
-    // 16-bit numbers: of four inputs the first and the third, then the second and the fourth.
+    // 16-bit numbers: of each four inputs first the first and the third, then the second and the
+    // fourth.
     auto* numbers = reinterpret_cast<int16_t*>(run + 4);
     for (int i = 0; i < kStepInputs; ++i) {
       numbers[i / 4 * 4 + i % 2 * 2 + i % 4 / 2] = static_cast<int16_t>(v[i]);
@@ -78,7 +80,7 @@ void round_run(const float* x, int count, int32_t* run) {
   }
 }
 
-// x [rows, in] as integers, [rows][runs][kRunWords].
+// Converts x [rows, in] to integers, [rows][runs][kRunWords].
 void round_blocks(const float* x, int64_t x_stride, int rows, int in, float* to) {
   const FlushDenormals flush;
   auto* run = reinterpret_cast<int32_t*>(to);
@@ -112,14 +114,14 @@ RUNNEL_INLINE RunScales run_scales(const std::byte* head, const std::byte* words
   return scales;
 }
 
-// The integers, plus the offset, of a layout's nibbles.
+// The integers plus the offset, from a layout's nibbles.
 template <BlockLayout kLayout>
 RUNNEL_INLINE Ints integers_of(Ints nibbles) {
   if constexpr (kLayout.table) return looked_up(nibbles, kIq4NlBytes);
   return nibbles;
 }
 
-// What kN rows add to the sums of one half of a panel for one run.
+// Adds one run to the sums of kN rows, for one half of a panel.
 template <BlockLayout kLayout, int kN>
 RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* words,
                            const RunScales& scales, Reg (&sum)[kN][2], int j) {
@@ -160,7 +162,7 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
   }
 }
 
-// kN rows by one panel; more is asked for up to `end`, where this thread's panels do.
+// Computes kN rows by one panel. Prefetches up to `end`, the end of this thread's panels.
 template <BlockLayout kLayout, int kN>
 void block_tile(const MatmulArgs& args, int row, int panel, const std::byte* end) {
   const int runs = steps_of(args.in);
@@ -205,7 +207,8 @@ void block_rows(const MatmulArgs& args, int rows, int row, int panel, const std:
   }
 }
 
-// A function of its own, so that no sum moves out of where denormals are flushed.
+// A separate function, so that the compiler moves no sum out of the scope in which denormals are
+// flushed.
 template <BlockLayout kLayout>
 [[gnu::noinline]] void block_products(const MatmulArgs& args, int rows, int panel_begin,
                                       int panel_end) {

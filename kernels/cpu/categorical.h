@@ -1,4 +1,4 @@
-// One row of categorical logits.
+// Samples from one row of categorical logits.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,34 @@ namespace runnel::cpu {
 
 class Categorical {
  public:
-  // `logits` [values]; `scratch` [2 * values] is the row's own while it lives.
+  // `logits` [values]. The object uses `scratch` [2 * values] alone, for as long as it exists.
   Categorical(const Kernels& kernels, const float* logits, int values, float* scratch);
 
-  // Changes the logits as the penalties say, for a value at `position` after the recent ones.
-  // `biases`: of all rows. Only mode() and sample() see it, and top() must come before.
+  // Applies the penalties to the logits, for a value at `position` after the recent ones. `biases`
+  // has those of all rows. Only mode() and sample() use the penalized logits. top() must be called
+  // before.
   void penalize(const RowPenalties& by, const LogitBias* biases, RecentRing recent,
                 int64_t position);
 
-  // The most likely value, the lowest of several.
+  // The most likely value; the smallest if there are several.
   int32_t mode() const;
 
-  // A value of softmax(logits / temperature), filtered by top_k, top_p and min_p in that order,
-  // each over what the one before has kept: the first one whose cumulative share, in the order of
-  // values, exceeds `u`. `u` in (0, 1). After it only mode(), log_prob() and top() are of use.
+  // Samples a value of softmax(logits / temperature). top_k, top_p and min_p filter the values in
+  // this order; each filter applies to the values that the one before has kept. The result is the
+  // first value whose cumulative probability, in the order of values, exceeds `u`, which is in (0,
+  // 1). After sample(), only mode(), log_prob() and top() may be called.
   int32_t sample(const Sampling& sampling, double u);
 
   // log softmax(logits)[value], without penalties.
   float log_prob(int32_t value) const;
 
-  // The `count` > 0 most likely values; returns how many there are, at most `count`.
+  // The `count` most likely values; `count` > 0. Returns how many there are, at most `count`.
   int top(TopLogProb* top, int count) const;
 
  private:
-  // The values that filters have kept: those of likelier logits than `key` stands for, the first
-  // `ties` at that logit, and of them all those that weigh at least `least`.
+  // The values that the filters have kept: the values whose logit is greater than that of `key`,
+  // and the first `ties` values with that logit. Of these, only values with a weight of at least
+  // `least`.
   struct Kept {
     uint32_t key = 0;
     int64_t ties = INT64_MAX;
@@ -59,9 +62,9 @@ class Categorical {
   float* weights_;         // exp((logits - most) / temperature) of the latest weigh()
   double sum_ = 0;         // of the weights, at least 1
   float most_ = 0.0F;      // the largest logit
-  float weighed_ = 0.0F;   // the temperature of the weights; 0: they are of other logits
+  float weighed_ = 0.0F;   // the temperature of the weights; 0: they are out of date
   double most_given_ = 0;  // the largest logit without penalties
-  double log_sum_ = 0;     // of exp(logits - most), without penalties
+  double log_sum_ = 0;     // log of the sum of exp(logits - most), without penalties
 };
 
 }  // namespace runnel::cpu

@@ -1,4 +1,4 @@
-// Which instruction set serves best on this machine, and why.
+// Chooses the best instruction set for this machine, and says why.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,11 @@ struct IsaChoice {
   std::string why;  // one line
 };
 
-// By what processors are known to do well, never by a measurement, which noise would turn over.
-// `vendor` as the processor names it ("AuthenticAMD"); `available`: what the machine has;
-// `tiles_refused`: the processor has tiles, and the kernel does not let this process use them.
+// Chooses by what is known about processors, not by a measurement, because noise could change its
+// result.
+// - `vendor`: as the processor reports it ("AuthenticAMD").
+// - `available`: whether the machine has an instruction set.
+// - `tiles_refused`: the processor has tiles, but the kernel does not let this process use them.
 IsaChoice choose_isa(std::string_view vendor, const std::function<bool(Isa)>& available,
                      bool tiles_refused);
 

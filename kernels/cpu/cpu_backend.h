@@ -1,5 +1,5 @@
-// The operations on the CPU: vectorized for an instruction set of the machine, on a fixed pool of
-// threads.
+// The backend for the CPU: operations are vectorized for one of the machine's instruction sets, and
+// run on a fixed pool of threads.
 #pragma once
 
 #include <memory>
@@ -19,25 +19,25 @@ inline constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::k
 const char* isa_name(Isa isa);
 Result<Isa> parse_isa(std::string_view name);
 
-// True when this machine can run it. For kAmx the kernel is asked, once, for leave to use tiles.
+// True if this machine can run it. For kAmx, the kernel is asked once for permission to use tiles.
 bool isa_available(Isa isa);
 
-// A team of threads. The backends that share one, each with a thread of its own that calls it, take
-// turns: a step that all threads share runs alone, a step of one thread beside others of one
+// A team of threads. Backends that share one, each called from its own thread, take turns: a step
+// that all threads share runs alone, and steps of one thread run at the same time as others of one
 // thread.
 struct CpuThreads;
 
-// `threads` includes the caller's; 0: one per core that this process may use. INVALID_ARGUMENT when
-// `threads` is negative or more than 256, RESOURCE_EXHAUSTED when they cannot be started.
+// `threads` includes the caller's. 0: one for each core that this process may use. INVALID_ARGUMENT
+// if `threads` is negative or more than 256, RESOURCE_EXHAUSTED if they cannot be started.
 Result<std::shared_ptr<CpuThreads>> make_cpu_threads(int threads);
 
 struct CpuOptions {
   std::optional<Isa> isa;                        // none: best_isa()
-  int threads = 0;                               // of its own, as for make_cpu_threads()
-  std::shared_ptr<CpuThreads> shared = nullptr;  // null: threads of its own
+  int threads = 0;                               // without `shared`: as for make_cpu_threads()
+  std::shared_ptr<CpuThreads> shared = nullptr;  // null: the backend makes its own threads
 };
 
-// Fails with FAILED_PRECONDITION when the instruction set asked for is not there, and as
+// FAILED_PRECONDITION if the machine does not have the instruction set `isa`. Other errors as of
 // make_cpu_threads().
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 

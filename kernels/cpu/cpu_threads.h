@@ -7,11 +7,11 @@
 namespace runnel {
 
 struct CpuThreads {
-  // Throws as ThreadPool does.
+  // Throws the exceptions of ThreadPool.
   explicit CpuThreads(int threads) : pool(threads), places(threads) {}
 
-  cpu::ThreadPool pool;  // for whoever holds all places
-  cpu::Places places;    // one for every thread that works
+  cpu::ThreadPool pool;  // for the backend that holds all places
+  cpu::Places places;    // one for every working thread
 };
 
 }  // namespace runnel

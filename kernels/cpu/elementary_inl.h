@@ -1,5 +1,5 @@
 // Elementary functions of a vector register. Included inside an anonymous namespace by each
-// isa_*.cc, which defines before it what kernels_inl.h names. No include guard and no includes: see
+// isa_*.cc, after the definitions that kernels_inl.h lists. No include guard and no includes: see
 // isa.h.
 
 // exp(x) for x <= most <= 88 (larger x counts as `most`), 0 below -87. Within 1 ulp. Cody-Waite: x
@@ -26,7 +26,7 @@ inline Reg exp_up_to(Reg most, Reg x) {
 
 inline Reg exp_nonpositive(Reg x) { return exp_up_to(set1(0.0F), x); }
 
-// Of a feature map that takes each number by itself.
+// A feature map that maps each number by itself.
 template <FeatureMap kMap>
 inline Reg phi(Reg x) {
   if constexpr (kMap == FeatureMap::kElu) {
@@ -38,8 +38,8 @@ inline Reg phi(Reg x) {
   }
 }
 
-// Sine and cosine of x within [-8192, 8192] (what is beyond counts as the end), to 2e-7: x = n pi +
-// r with |r| <= pi / 2, in three parts of which n times the first two are exact; then the Taylor
+// Sine and cosine of x, which is clamped to [-8192, 8192], to within 2e-7. x = n pi + r with |r| <=
+// pi / 2. pi is in three parts, and n times each of the first two is exact. Then come the Taylor
 // polynomials, whose remainders are below 1e-9.
 struct Angle {
   Reg cosine, sine;
@@ -109,8 +109,8 @@ inline Reg tanh(Reg x) {
   return if_above(x, zero, y, sub(zero, y));
 }
 
-// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), within 2e-7 of the larger of it and 1. With e =
-// e^-|x| and f = e / (2 + e) <= 1/3, log(1 + e) = 2 (f + f^3/3 + f^5/5 + ...), whose remainder is
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), within 2e-7 of the larger of the result and 1. With e
+// = e^-|x| and f = e / (2 + e) <= 1/3, log(1 + e) = 2 (f + f^3/3 + f^5/5 + ...), whose remainder is
 // below 1e-8.
 inline Reg softplus(Reg x) {
   const Reg zero = set1(0.0F);
@@ -148,7 +148,7 @@ inline Reg activate(Activation activation, Reg x) {
   return x;
 }
 
-// The sum of the lanes, always as the same tree.
+// The sum of the lanes, always added as the same tree.
 inline float sum_lanes(Reg x) {
   float lane[kLanes];
   store(lane, x);
@@ -158,8 +158,8 @@ inline float sum_lanes(Reg x) {
   return lane[0];
 }
 
-// Calls f(i, n) for runs of n elements from i on that together are [0, count): whole vectors, then
-// the rest.
+// Calls f(i, n) for each run of n elements that begins at i. The runs cover [0, count): whole
+// vectors, then the rest.
 template <typename F>
 inline void each_vector(int count, const F& f) {
   int i = 0;
@@ -170,7 +170,7 @@ inline Reg load_up_to(const float* p, int n) { return n < kLanes ? load_n(p, n) 
 inline Reg first_up_to(Reg x, int n) { return n < kLanes ? first(x, n) : x; }
 inline void store_up_to(float* p, Reg x, int n) { n < kLanes ? store_n(p, x, n) : store(p, x); }
 
-// Any lane of what has the same number in all of them.
+// The number of a register that has the same number in all lanes.
 inline float number_of(Reg x) {
   float lane[kLanes];
   store(lane, x);

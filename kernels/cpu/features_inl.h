@@ -1,12 +1,12 @@
-// Random features (kernels/feature_map.h) over a vector register. Included inside an anonymous
-// namespace by each isa_*.cc, behind elementary_inl.h. No include guard and no includes: see isa.h.
+// Random features (kernels/feature_map.h) in vector registers. Included inside an anonymous
+// namespace by each isa_*.cc, after elementary_inl.h. No include guard and no includes: see isa.h.
 
-// Elements of x that one pass takes, and blocks that use each element of omega at the same time.
-// Neither decides bits: an element of u is one sum, over x ascending.
+// The elements of x in one pass, and the blocks that use each element of omega at the same time.
+// Neither changes the bits: an element of u is one sum, over x in ascending order.
 constexpr int kInputElements = 64;
 constexpr int kBlocks = 4;
 
-// |x|^2, always as the same sums.
+// |x|^2, always added in the same order.
 inline float square_of(const float* x, int count) {
   Reg sum = set1(0.0F);
   int i = 0;
@@ -46,7 +46,7 @@ inline void project(const FeatureArgs& args, const float* omega, int rows, bool 
   }
 }
 
-// out[0 .. width) holds u; out = first(u) and then, if there is one, second(u).
+// out[0 .. width) holds u. Sets out to first(u) and then, if there is one, second(u).
 template <bool kPairs, typename F>
 inline void map_each(float* out, int width, const F& of) {
   int j = 0;
@@ -66,7 +66,7 @@ struct Pair {
   Reg low, high;
 };
 
-// The features of one block from u, which lies at the start of `out`. `square`: |x'|^2.
+// The features of one block from u, which is at the start of `out`. `square`: |x'|^2.
 inline void finish(const FeatureArgs& args, float square, float* out) {
   const int width = args.projections;
   if (args.map == FeatureMap::kFavor) {

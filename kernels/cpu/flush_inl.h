@@ -1,5 +1,5 @@
-// Numbers below the least normal one count as zero while this lives, on the way in and out, as
-// tiles have it. Included inside the anonymous namespace of each isa_*.cc of x86, after
+// While an object of this class exists, the thread flushes denormals to zero, in operands and in
+// results, as AMX tiles do. Included inside the anonymous namespace of each isa_*.cc of x86, after
 // <immintrin.h>.
 class FlushDenormals {
  public:

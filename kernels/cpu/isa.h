@@ -1,8 +1,8 @@
 // The operations of one instruction set: a table of plain functions over plain pointers.
 //
-// The files isa_*.cc are compiled with flags of their own. They include nothing whose inline
-// functions could be emitted there, because the linker keeps one copy of such a function for the
-// whole program and might keep one that this machine cannot run.
+// The files isa_*.cc are compiled with their own flags. They include nothing with inline functions
+// that could be emitted there, because the linker keeps one copy of such a function for the whole
+// program, and it might keep a copy that this machine cannot run.
 #pragma once
 
 #include <cstdint>
@@ -11,37 +11,37 @@
 
 namespace runnel::cpu {
 
-// Of fp32, `stride` elements from row to row.
+// A matrix of fp32, with `stride` elements from row to row.
 struct Matrix {
   const float* data;
   int64_t stride;
 };
 
-// y [rows, out] = activation(x [rows, in] W^T + bias) * times + plus. A word is an fp32 number, or
-// two bf16 ones that follow each other in the direction of `in`, the first in the lower half.
-// `panels` is [panel][words][panel width], zero padded.
+// y [rows, out] = activation(x [rows, in] W^T + bias) * times + plus. A word of a panel is an fp32
+// number, or two bf16 numbers that are adjacent in the direction of `in`, the first in the lower
+// half. `panels` is [panel][words][panel width], zero padded.
 struct MatmulArgs {
   const float* x;  // [rows, in] of fp32, or [rows, words] of pairs
   int64_t x_stride;
   const float* panels;
   const float* bias;  // fp32 [panels * panel width]
-  // Of int8: y = activation((x W^T) * scales + bias) * times + plus, `panels` being int8
-  // [panel][inputs, padded to whole steps][panel width], and room for one panel in bf16.
+  // With int8: y = activation((x W^T) * scales + bias) * times + plus. `panels` is int8
+  // [panel][inputs, padded to whole steps][panel width], and `room` has room for one panel in bf16.
   const float* scales;  // as bias
   float* room;
-  StoredType blocks;  // of weights in blocks, whose panels block_layout.h describes
+  StoredType blocks;  // with weights in blocks: their type (block_layout.h)
   int in, out;
   Activation activation;
-  Matrix times, plus;  // [rows, out]; null: left out; may be y
+  Matrix times, plus;  // [rows, out]; null: none; may be y
   float* y;
   int64_t y_stride;
 };
 
-// out [rows, width] = norm(x + residual), or norm(x) with a gate, as NormGate says. `residual` may
-// be null; `out` may be x or the residual.
+// out [rows, width] = norm(x + residual), or norm(x) with a gate (NormGate). `residual` may be
+// null. `out` may be x or the residual.
 struct NormArgs {
   NormKind kind;
-  int groups;  // equal ones of `width`
+  int groups;  // equal parts of `width`
   Matrix x, residual;
   const float* scale;
   const float* shift;  // null for kRms
@@ -54,15 +54,15 @@ struct NormArgs {
   int64_t out_stride;
 };
 
-// The features of `blocks` queries and keys of each input, as RandomFeatures says; `out` does not
-// overlap x.
+// The features of `blocks` queries and keys of each input (RandomFeatures). `out` must not overlap
+// x.
 struct FeatureArgs {
   FeatureMap map;
   Activation kernel;
   const float* x;  // [inputs, blocks * dk]
   int64_t x_stride;
   int blocks, dk;
-  const float* omega;  // [dk, projections], with nothing between rows
+  const float* omega;  // [dk, projections], without gaps between rows
   int projections, size;
   const float* sigma;  // [heads, dk]; null: none
   int64_t sigma_stride;
@@ -72,8 +72,8 @@ struct FeatureArgs {
   int64_t out_stride;
 };
 
-// The shift of one row: mixes of its `inputs` with what was before them, which `state` [width]
-// begins and ends with. `out` [inputs, mixes * width] may be x where there is one mix.
+// The shift of one row: mixes of each of its `inputs` with the input before it. `state` [width] has
+// the last input, before and after. `out` [inputs, mixes * width] may be x if there is one mix.
 struct ShiftArgs {
   Matrix x, mu;
   int mixes, width, inputs;
@@ -93,34 +93,34 @@ struct ConvolveArgs {
   int64_t out_stride;
 };
 
-// The most rows and columns of a head's state of a rule other than kLinear, which has no such
-// limit: a rule keeps what it makes of an input on the stack.
+// The most rows and columns of a head's state, because rules keep the terms of an input on the
+// stack. The rule kLinear has no such limit.
 inline constexpr int kMostState = 1024;
 
 // One head of one row: `inputs` steps of the recurrence over its state, S [dk][dv] and, for
-// kLinear, then z [dk]. What belongs to other rules is null.
+// kLinear, then z [dk]. Fields of other rules are null.
 struct RecurArgs {
   Rule rule;
   Matrix q, k, v;  // [inputs, dk], [inputs, dk], [inputs, dv]
   FeatureMap map;  // not a random one
-  Matrix gate;     // [inputs], before the sigmoid; null: none. Of kMamba1: [inputs, dv]
+  Matrix gate;     // [inputs], before the sigmoid; null: none. kMamba1: [inputs, dv]
   int inputs;
   int dk, dv;
   float eps;
   float* state;
-  const float* next;  // a state that comes soon: is asked for ahead of its use
+  const float* next;  // a state to prefetch, because it is needed soon
   float* out;         // [inputs, dv]
   int64_t out_stride;
 
   Matrix decay, rate;            // [inputs, dk]; kMamba2: decay [inputs]
-  Matrix first, mix;             // [inputs, dv]; null: v as it is
+  Matrix first, mix;             // [inputs, dv]; null: v is not mixed
   const float *k_k, *k_a, *r_k;  // [dk]
   float* bonus;                  // [inputs, dv]
   int64_t bonus_stride;
   float dt_rate, dt_bias, skip;
   float dt_least, dt_most;
 
-  // kMamba1 uses these, of shapes [dk][dv], [dv] and [dv]. Its decay is [inputs, dv].
+  // Only for kMamba1, [dk][dv], [dv] and [dv]. Its decay is [inputs, dv].
   const float *rates, *biases, *skips;
   // kGated: decay is [inputs, dk], or [inputs] with decay_of_heads; rate is [inputs] or null.
   GatedTerms gated;
@@ -128,11 +128,11 @@ struct RecurArgs {
   Matrix turn;                                      // [inputs, dk]
 };
 
-// The most numbers of a head of queries, keys or values.
+// The largest head size of queries, keys or values.
 inline constexpr int kMostHeadSize = 512;
 
 // One head of keys and values of one row, for append(), and the heads of queries that read it, for
-// attend(): query i is of input i / group and of head i % group of them.
+// attend(). Query i belongs to input i / group, and to head i % group of these heads.
 struct AttendArgs {
   Matrix q, k, v;  // [inputs, group * dk], [inputs, dk], [inputs, dv]
   int group;
@@ -149,7 +149,8 @@ struct AttendArgs {
   int64_t out_stride;
 };
 
-// Inputs of a step of the order of sums of tiles (step32_inl.h), and how many steps there are.
+// Products in the order of sums of tiles (step32_inl.h) have steps of this many inputs. steps_of()
+// is the number of steps.
 inline constexpr int kStepInputs = 32;
 constexpr int steps_of(int in) { return (in + kStepInputs - 1) / kStepInputs; }
 
@@ -157,65 +158,66 @@ using Matmul = void(const MatmulArgs& args, int rows, int panel_begin, int panel
 
 struct Kernels {
   int panel;  // columns of a panel
-  // Rows that a product takes together, and inputs of a run of rows that one thread takes through
-  // all the network: enough to use each weight that comes from a far cache often, few enough for
-  // the activations to stay near.
+  // block_rows: the rows that a product computes together. run_inputs: the inputs of a run of rows,
+  // which one thread computes through the whole network. Both are large enough to reuse each weight
+  // that comes from a far cache, and small enough to keep the activations in a near cache.
   int block_rows;
   int run_inputs;
-  // A run of rows has so many inputs at least, where threads could share each operation instead.
+  // The least inputs of a run of rows. With fewer, the threads share each operation instead.
   int fewest_run_inputs;
-  // A task that is shared is so long at most, so that nobody waits long for the last one: in
-  // nanoseconds of vectors, 50 multiply-adds each.
+  // The longest task of a shared operation, so that threads do not wait long for the last task. In
+  // nanoseconds of vector arithmetic, at 50 multiply-adds each.
   int64_t longest_task;
 
   // Panels [panel_begin, panel_end) of a matmul of `rows` rows, x and weights in fp32.
   Matmul* matmul;
-  // The same with weights that are pairs, widened: the bits of matmul().
+  // The same with weights that are pairs of bf16, which are widened. The bits are those of
+  // matmul().
   Matmul* matmul_widened;
   // Applies activation, factor and residual to a block of sums [rows][width] and stores the result
   // in columns [col, col + cols) of y.
   void (*end)(const MatmulArgs& args, const float* sums, int width, int row, int col, int rows,
               int cols);
 
-  // Products of bf16: x rounded in the form that matmul_rounded() wants for so many rows, at most
-  // `in` padded to whole steps numbers for each of them, or for each of 16 where there are more
-  // than 3; and panels of a matmul whose args.x is that, with args.x_stride of (in + 1) / 2.
+  // Products of bf16. round_rows() rounds x to the form that matmul_rounded() needs for this number
+  // of rows. It writes at most `in` numbers, padded to whole steps, for each row, or for each of 16
+  // rows if there are more than 3. In matmul_rounded(), args.x is this form, and args.x_stride is
+  // (in + 1) / 2.
   void (*round_rows)(const float* x, int64_t x_stride, int rows, int in, float* to);
   Matmul* matmul_rounded;
-  // x [count] rounded to bf16, to nearest, as (count + 1) / 2 words.
+  // Rounds x [count] to bf16, to nearest, as (count + 1) / 2 words.
   void (*round_pairs)(const float* x, int count, float* words);
-  // Inputs that panels for matmul_rounded() are padded to a multiple of: a pair, or kStepInputs
-  // where sums are taken in the order of tiles.
+  // The inputs of panels for matmul_rounded() are padded to a multiple of this: a pair or, in the
+  // order of sums of tiles, kStepInputs.
   int step;
-  // The same for weights of int8, in the order of sums of tiles: args.x_stride is not looked at.
+  // The same for weights of int8, in the order of sums of tiles. args.x_stride is ignored.
   void (*round_int8)(const float* x, int64_t x_stride, int rows, int in, float* to);
   Matmul* matmul_int8;
-  // The same for weights in blocks, whose inputs become integers (blocks_inl.h).
+  // The same for weights in blocks. The inputs become integers (blocks_inl.h).
   void (*round_blocks)(const float* x, int64_t x_stride, int rows, int in, float* to);
   Matmul* matmul_blocks;
 
   void (*norm)(const NormArgs& args, int row_begin, int row_end);
-  // Of blocks [begin, end) of all inputs, `args.blocks` an input.
+  // For blocks [begin, end) of all inputs; each input has `args.blocks`.
   void (*features)(const FeatureArgs& args, int64_t begin, int64_t end);
-  // Columns [begin, end) of a row.
+  // For columns [begin, end) of a row.
   void (*shift)(const ShiftArgs& args, int begin, int end);
   void (*convolve)(const ConvolveArgs& args, int begin, int end);
   void (*recur)(const RecurArgs& args);
   // Writes the keys and values of all inputs into the pages.
   void (*append)(const AttendArgs& args);
-  // Outputs of queries [begin, end), once the keys and values up to them are in the pages.
+  // The outputs of queries [begin, end). The keys and values up to them must be in the pages.
   void (*attend)(const AttendArgs& args, int begin, int end);
-  // out[i] = exp(min((x[i] - shift) * scale, 0)); 0 where that is below -87. `scale` > 0.
+  // out[i] = exp(min((x[i] - shift) * scale, 0)), or 0 if the exponent is below -87. `scale` > 0.
   void (*exp)(const float* x, int count, float shift, float scale, float* out);
-  // out[i] = x[i] within [-1e30, 1e30], -1e30 where it is not a number. Returns the largest; count
-  // > 0.
+  // out[i] = x[i] clamped to [-1e30, 1e30]; a NaN becomes -1e30. Returns the largest. count > 0.
   float (*finite)(const float* x, int count, float* out);
 };
 
 const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
-// The same, with products of weights in blocks by the instruction for bytes.
+// avx512_kernels(), but products with weights in blocks use the VNNI instruction for bytes.
 const Kernels& avx512vnni_kernels();
 const Kernels& avx512bf16_kernels();
 const Kernels& amx_kernels();

@@ -21,16 +21,16 @@ struct FreeMemory {
 UsableCores find_usable_cores(const std::string& root = "");
 int usable_cores();
 
-// As the processor names it, "GenuineIntel", "AuthenticAMD"; empty where it has no such name.
+// The vendor as the processor reports it: "GenuineIntel", "AuthenticAMD". Empty if it reports none.
 std::string processor_vendor();
 
-bool has_tiles();  // of bf16
-// Whether the processor has them and the kernel lets this process use them; it is asked
-// once, and may refuse, in a container or where a thread's signal stack is too small for them.
+bool has_tiles();  // whether the processor has tiles of bf16
+// Whether the processor has tiles, and the kernel lets this process use them. The kernel is asked
+// once. It may refuse in a container, or if a thread's signal stack is too small for them.
 bool may_use_tiles();
 
-// Bytes that this process can still use without swapping: what the system has available, within the
-// limits of its control groups; at least 0.
+// The bytes that this process can still use without swapping: the memory that the system has
+// available, within the limits of its control groups; at least 0.
 FreeMemory find_free_memory(const std::string& root = "");
 int64_t free_memory();
 

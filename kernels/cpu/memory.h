@@ -1,4 +1,4 @@
-// Memory on huge pages, where the system gives them: far fewer misses of the address cache.
+// Memory on huge pages, if the system provides them: far fewer TLB misses.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 
 namespace runnel::cpu {
 
-// Zeroed memory, aligned to 64 bytes, large buffers to huge pages. All of it is there at once: no
-// later write waits for the system. Throws std::bad_alloc when there is none.
+// Zeroed memory, aligned to 64 bytes, and large buffers to huge pages. All pages are allocated at
+// once, so that no later write waits for the system. Throws std::bad_alloc if there is none.
 Buffer zeroed_memory(int64_t bytes);
 
-// Pieces that lie one behind the other in the order of asking, so that reading them in that order
-// is reading on. Their memory is the arena's and is freed with it.
+// Allocates pieces one after another in memory, so that reading them in that order is a sequential
+// read. The memory belongs to the arena, and is freed with it.
 class Arena {
  public:
-  // Zeroed, aligned to 64 bytes. Throws std::bad_alloc when there is none.
+  // Zeroed memory, aligned to 64 bytes. Throws std::bad_alloc if there is none.
   Buffer place(int64_t bytes);
 
  private:

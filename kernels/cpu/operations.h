@@ -1,4 +1,4 @@
-// The operations on the CPU, as one thread calls them, alone or together with others.
+// The operations on the CPU, as one thread calls them, alone or together with other threads.
 #pragma once
 
 #include <string>
@@ -15,14 +15,15 @@ namespace runnel {
 
 inline cpu::Matrix matrix(View view) { return {view.f32(), view.stride}; }
 
-// The operations that a pass calls. Each thread has an object of its own, with scratch memory. It
-// has its own cache lines, because operations write to it.
+// The operations that a pass calls. Each thread has its own object with scratch memory, on its own
+// cache lines, because operations write to it.
 class alignas(64) CpuOperations : public Backend {
  public:
   CpuOperations(Isa isa, const cpu::Kernels& kernels)
       : isa_(isa), kernels_(kernels), sharing_(kernels) {}
 
-  // From here to end_sharing() `threads` threads call the same operations and share each.
+  // From here to end_sharing(), `threads` threads call the same operations, and share the work of
+  // each.
   void begin_sharing(cpu::Phases& phases, int threads) {
     sharing_.begin(phases, threads);
     rounded_ = {};
@@ -95,7 +96,7 @@ class alignas(64) CpuOperations : public Backend {
     uint32_t phase = 0;
     bool operator==(const Rounded&) const = default;
   };
-  Rounded rounded_;  // what scratch_ has, where threads share
+  Rounded rounded_;  // the contents of scratch_, if threads share operations
   Buffer scratch_;   // for categorical heads and rounded inputs
 };
 

@@ -1,4 +1,4 @@
-// The panels of a layer's weight (isa.h). All threads make them, each one a panel at a time.
+// Packs a layer's weight into panels (isa.h). All threads take part, one panel at a time.
 #pragma once
 
 #include "kernels/cpu/cpu_threads.h"
@@ -7,8 +7,8 @@
 
 namespace runnel::cpu {
 
-// Packs all of the weight but its bias, into memory of the arena. A weight is in blocks with
-// kBlocks, and with nothing else.
+// Packs the weight without its bias into memory of the arena. The weight must be in blocks if the
+// precision is kBlocks, and only then.
 Weight pack_panels(const HostTensor& weight, Precision precision, const Kernels& kernels,
                    CpuThreads& threads, Arena& arena);
 

@@ -1,8 +1,9 @@
-// A sequence of operations that several threads go through together, each taking what tasks nobody
-// else has taken.
+// A sequence of operations that several threads run together. In each operation, a thread takes
+// tasks that no other thread has taken.
 //
-// A thread waits only for tasks that another one is at. One that comes late finds the phases before
-// done and catches up within nanoseconds; one that never comes is not missed.
+// A thread waits only for tasks that other threads have taken. A thread that is late finds the
+// earlier phases done, and catches up within nanoseconds. The others never wait for a thread that
+// does not come at all.
 #pragma once
 
 #include <atomic>
@@ -12,12 +13,12 @@ namespace runnel::cpu {
 
 class Phases {
  public:
-  // Begins a sequence anew. Nobody is in run().
+  // Begins a new sequence. No thread may be in run().
   void restart() { at_.store(0, std::memory_order_relaxed); }
 
-  // Calls body(task) for tasks of [0, tasks) that no other thread has taken, and returns when all
-  // of them are done and seen. Every thread calls it with phases 0, 1, 2, ... and with the same
-  // number of tasks, at least 1, for each.
+  // Calls body(task) for tasks of [0, tasks) that no other thread has taken. Returns when all tasks
+  // are done and their results are visible. Every thread must call it with phases 0, 1, 2, ... and
+  // with the same number of tasks, at least 1, for each phase.
   template <typename F>
   void run(uint32_t phase, int tasks, const F& body) {
     int done = 0;
@@ -30,14 +31,14 @@ class Phases {
   }
 
  private:
-  // A task of the phase that is now this thread's; -1: none is left.
+  // Takes a task of the phase for this thread. -1: no task is left.
   int take(uint32_t phase, int tasks);
-  // So many tasks are done. Whoever does the last one opens the next phase.
+  // Reports `done` tasks as done. The thread that does the last one opens the next phase.
   void report(uint32_t phase, int tasks, int done);
   // Returns when the phase is over.
   void await(uint32_t phase);
 
-  // The phase (upper 32 bits) and how many of its tasks are taken.
+  // The phase (upper 32 bits), and the number of its tasks that are taken.
   alignas(64) std::atomic<uint64_t> at_{0};
   alignas(64) std::atomic<int> done_{0};
   std::atomic<int> sleepers_{0};

@@ -1,6 +1,6 @@
-// The places of a pool of threads, given out in the order in which they are asked for: users of one
-// pool that take a place for every thread they run never run more threads than it has, and a user
-// waits only for users that asked earlier.
+// The places of a pool of threads, which are given out first come, first served. Each user takes a
+// place for every thread that it runs, so the users together never run more threads than there are
+// places. A user waits only for users that asked earlier.
 #pragma once
 
 #include <condition_variable>
@@ -13,8 +13,8 @@ class Places {
  public:
   explicit Places(int count) : free_(count) {}
 
-  // Holds `count` places, at most as many as there are, from when they are free until it ends. Who
-  // holds some must not ask for more.
+  // Waits for `count` places, and holds them until it is destroyed. `count` is at most the number
+  // of places. A user that holds places must not ask for more.
   class Hold {
    public:
     Hold(Places& places, int count) : places_(places), count_(count) { places_.take(count_); }
@@ -34,8 +34,8 @@ class Places {
   std::mutex mutex_;
   std::condition_variable changed_;
   int free_;
-  uint64_t asked_ = 0;   // the number of whoever asks next
-  uint64_t served_ = 0;  // the number of whoever is next
+  uint64_t asked_ = 0;   // the number of the next user that asks
+  uint64_t served_ = 0;  // the number of the next user to be served
 };
 
 }  // namespace runnel::cpu

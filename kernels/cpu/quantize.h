@@ -1,4 +1,4 @@
-// Weights as integers of 8 bits.
+// Quantizes weights to integers of 8 bits.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 
 namespace runnel::cpu {
 
-// Gives a scale, largest size / 127, and in `integers` each weight as the nearest multiple of it,
-// ties to even: within +-127. Where the scale is not a normal number it is 0, and so are they.
-// Weights are finite.
+// Returns the scale, which is the largest |weight| / 127, and sets `integers` to the nearest
+// multiples of it, ties to even, within +-127. If the scale is not a normal number, the scale and
+// the integers are 0. Weights must be finite.
 float quantize(std::span<const float> weights, int8_t* integers);
 
 }  // namespace runnel::cpu

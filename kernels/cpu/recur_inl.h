@@ -1,4 +1,4 @@
-// The recurrence over a vector register: one core, and around it what each rule of rules.h needs.
+// The recurrence in vector registers: one core, and the code that each rule of rules.h adds.
 // Included inside an anonymous namespace by each isa_*.cc, after elementary_inl.h. No include guard
 // and no includes: see isa.h.
 
@@ -11,15 +11,15 @@ struct Terms {
   const float* q;
   const float* k;
   const float* v;
-  float w_head = 1.0F;       // of Decay::kHead
-  const float* w = nullptr;  // of Decay::kChannel
-  const float* a = nullptr;  // of a correction
+  float w_head = 1.0F;       // with Decay::kHead
+  const float* w = nullptr;  // with Decay::kChannel
+  const float* a = nullptr;  // with a correction
   const float* b = nullptr;
 };
 
-// S = diag(w) S + b (a^T S) + k v^T and out += S^T q, with S as it was before where kBefore, for kN
-// vectors of columns and `rows` rows of S. With kPartial the only vector has `left` columns.
-// Prefetches what lies `ahead` floats further.
+// S = diag(w) S + b (a^T S) + k v^T and out += S^T q, for kN vectors of columns and `rows` rows of
+// S. With kBefore, out uses the S from before the update. With kPartial the only vector has `left`
+// columns. Prefetches the data `ahead` floats further.
 template <Decay kDecay, bool kCorrected, bool kBefore, int kN, bool kPartial>
 inline void columns(float* state, int64_t dv, int rows, const Terms& terms, const float* v,
                     float* out, int left, int64_t ahead) {
@@ -99,18 +99,19 @@ inline void set_zero(float* x, int count) {
   each_vector(count, [&](int i, int n) { store_up_to(x + i, set1(0.0F), n); });
 }
 
-// How far from a head's state the next one is that should be prefetched: during the last input.
+// The distance from a head's state to the next state to prefetch. It is prefetched during the last
+// input.
 inline int64_t ahead_of(const RecurArgs& args, int64_t input) {
   return input + 1 < args.inputs ? 0 : args.next - args.state;
 }
 
 // ---- linear attention ---------------------------------------------------------------------------
 
-// Rows of S that one pass takes: phi(q) and phi(k) of so many fit on the stack, whatever dk is.
+// The rows of S in one pass. phi(q) and phi(k) of this many rows fit on the stack, for any dk.
 constexpr int kStateRows = 64;
 
-// take phi(k) and phi(q) of `count` elements, z = keep z + take phi(k), and the lanes of phi(q) . z
-// added to `dot`.
+// Computes take phi(k) and phi(q) of `count` elements, and z = keep z + take phi(k). Adds the lanes
+// of phi(q) . z to `dot`.
 template <FeatureMap kMap, bool kGated>
 inline Reg keys_and_queries(const float* k, const float* q, int count, float keep, float take,
                             float* z, float* phi_k, float* phi_q, Reg dot) {
@@ -136,7 +137,7 @@ inline void divide(float* x, int count, float by) {
               [&](int i, int n) { store_up_to(x + i, div(load_up_to(x + i, n), divisor), n); });
 }
 
-// update() asks for the S that comes next; this for its z, which is behind it.
+// Prefetches the next z, which follows the next S. update() prefetches that S.
 inline void ask_for_next_z(const RecurArgs& args, const float* z) {
   for (int i = 0; i < args.dk; i += 16) __builtin_prefetch(z + (args.next - args.state) + i, 1);
 }
@@ -329,7 +330,7 @@ inline void make_key(const RecurArgs& args, int64_t input, const float* x, float
   if (args.turn.data != nullptr) rotate(row_of(args.turn, input), args.dk, to);
 }
 
-// w of all channels, and k where it follows from w.
+// w of all channels, and k if it follows from w.
 inline void make_decay(const RecurArgs& args, int64_t input, GatedNumbers& to) {
   const DecayKind kind = args.gated.decay;
   const float* x = args.decay.data == nullptr ? nullptr : row_of(args.decay, input);

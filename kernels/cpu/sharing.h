@@ -1,4 +1,4 @@
-// How the threads of a backend share an operation.
+// Divides an operation among the threads of a backend.
 #pragma once
 
 #include <algorithm>
@@ -11,17 +11,17 @@ namespace runnel::cpu {
 
 inline int divide_up(int64_t count, int64_t by) { return static_cast<int>((count + by - 1) / by); }
 
-// Where part `index` of `parts` nearly equal ones of [0, count) begins.
+// The beginning of part `index`, if [0, count) is divided into `parts` nearly equal parts.
 inline int part(int count, int index, int parts) {
   return static_cast<int>(int64_t{count} * index / parts);
 }
 
-// One thread's side of it.
+// One thread's share of the operations.
 class Sharing {
  public:
   explicit Sharing(const Kernels& kernels) : longest_task_(kernels.longest_task) {}
 
-  // From here on `threads` threads go through the same operations together.
+  // From here on, `threads` threads run the same operations together.
   void begin(Phases& phases, int threads) {
     phases_ = &phases;
     phase_ = 0;
@@ -31,22 +31,23 @@ class Sharing {
 
   bool is_on() const { return phases_ != nullptr; }
   int threads() const { return threads_; }
-  uint32_t phase() const { return phase_; }  // that comes next
+  uint32_t phase() const { return phase_; }  // the next phase
 
-  // The tasks to share an operation in. `nanoseconds`: about what one thread would need for it.
+  // The number of tasks to divide an operation into. `nanoseconds`: about the time that one thread
+  // would need for it.
   int tasks_for(int64_t nanoseconds) const {
     if (!is_on()) return 1;
     const int64_t threads = std::clamp<int64_t>(nanoseconds / kWorthAThread, 1, threads_);
     return static_cast<int>(std::max(threads, nanoseconds / longest_task_));
   }
-  // Calls body(begin, end) for parts of [0, count) that together cover it, and shares them with the
-  // other threads where they take part.
+  // Calls body(begin, end) for parts that cover [0, count). If threads share operations, they share
+  // the parts.
   template <typename F>
   void split(int count, int64_t nanoseconds, const F& body) {
     const int tasks = std::min(count, tasks_for(nanoseconds));
     share(tasks, [&](int task) { body(part(count, task, tasks), part(count, task + 1, tasks)); });
   }
-  // Calls body(task) for tasks of [0, tasks), together with the other threads where they take part.
+  // Calls body(task) for tasks of [0, tasks). If threads share operations, they share the tasks.
   template <typename F>
   void share(int tasks, const F& body) {
     if (tasks <= 0) return;

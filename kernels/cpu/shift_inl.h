@@ -1,6 +1,6 @@
-// What looks at the inputs before, over a vector register: shift and convolution of one row.
-// Included inside an anonymous namespace by each isa_*.cc, behind elementary_inl.h. No include
-// guard and no includes: see isa.h.
+// Operations that use earlier inputs: the shift and the convolution of one row, in vector
+// registers. Included inside an anonymous namespace by each isa_*.cc, after elementary_inl.h. No
+// include guard and no includes: see isa.h.
 
 void shift(const ShiftArgs& args, int begin, int end) {
   each_vector(end - begin, [&](int from, int n) {
@@ -20,7 +20,7 @@ void shift(const ShiftArgs& args, int begin, int end) {
   });
 }
 
-// The bias, then the inputs from the oldest on: the only order of sums.
+// Adds the bias, then the inputs from the oldest on. This is the only order of sums.
 void convolve(const ConvolveArgs& args, int begin, int end) {
   const int held = args.taps - 1;
   each_vector(end - begin, [&](int from, int n) {

@@ -1,27 +1,29 @@
-// Products of bf16 in the order of sums that tiles have (isa_amx.cc), by plain multiply-adds.
-// Included inside an anonymous namespace by each isa_*.cc, after kernels_inl.h, with load_int8()
-// (widened), FlushDenormals, fused() and flushed(): a multiply-add of one rounding, and a number or
-// zero where it is a denormal, which for x86 is the machine's own doing while a FlushDenormals
-// lives. No include guard and no includes: see isa.h.
+// Products of bf16 in the order of sums of tiles (isa_amx.cc), with plain multiply-adds. Included
+// inside an anonymous namespace by each isa_*.cc, after kernels_inl.h. Before that, isa_*.cc
+// defines:
+// - load_int8(), which widens;
+// - fused(), a multiply-add that rounds once;
+// - FlushDenormals, and flushed(x), which is 0 if x is a denormal. On x86 the processor flushes
+//   while a FlushDenormals exists.
+// No include guard and no includes: see isa.h.
 //
-// An output starts from its bias. For each step of 32 inputs two chains of multiply-adds start from
-// zero, one over the 16 even inputs and one over the 16 odd ones, both ascending; then
-//     c = c + (even + odd).
-// Inputs behind the last one are zeros and take part: they make +0 of a chain that is -0.
+// An output starts from its bias. For each step of 32 inputs, two chains of multiply-adds start
+// from zero, one over the 16 even inputs and one over the 16 odd ones, both ascending; then c = c +
+// (even + odd). Inputs after the last one are zeros and take part: they turn a chain of -0 into +0.
 //
-// With weights of int8, which bf16 holds exactly, it starts from +0 instead and ends as
-//     c = c * scale + bias, each rounded by itself.
+// With weights of int8, which bf16 represents exactly, an output starts from +0 instead, and ends
+// as c = c * scale + bias, where both operations round.
 
-// Each output has two chains beside its sum.
+// Each output needs registers for two chains and its sum.
 constexpr int kStepRows = kRows / 2;
 
-// A denormal counts as zero before it is rounded, as the instruction for it has it.
+// Rounds to bf16. A denormal counts as zero before it is rounded, as in the instruction for it.
 inline Reg rounded_to_bf16(Reg x) {
   const Reg size = max(x, sub(set1(0.0F), x));
   return nearest_bf16(if_above(set1(0x1p-126F), size, mul(x, set1(0.0F)), x));
 }
 
-// x [rows, in] rounded to bf16, as fp32 numbers [rows][steps * 32].
+// Rounds x [rows, in] to bf16, as fp32 numbers [rows][steps * 32].
 void round_steps(const float* x, int64_t x_stride, int rows, int in, float* to) {
   const int padded = steps_of(in) * kStepInputs;
   for (int row = 0; row < rows; ++row, x += x_stride, to += padded) {
@@ -33,13 +35,13 @@ void round_steps(const float* x, int64_t x_stride, int rows, int in, float* to) 
   }
 }
 
-// How a panel keeps what the next link of both chains takes, kBytes of it: words of two numbers of
-// bf16.
+// The form in which a panel has the weights of the next link of both chains, kBytes in all. Here:
+// words of two bf16 numbers.
 struct Pairs {
   static constexpr int kBytes = 4 * kPanel;
-  static constexpr int kNumbers = kStepInputs;  // of a row of x in a step
+  static constexpr int kNumbers = kStepInputs;  // the numbers of a row of x in a step
   static constexpr bool kScaled = false;
-  // Vector `j` of both.
+  // Loads vector `j` of both chains.
   static RUNNEL_INLINE void take(const std::byte* w, int j, Reg& low, Reg& high) {
     const Reg pairs = load(reinterpret_cast<const float*>(w) + j * kLanes);
     low = flushed(even(pairs));
@@ -48,7 +50,7 @@ struct Pairs {
   static RUNNEL_INLINE Reg multiply(Reg x, Reg w, Reg sum) { return fused(x, w, sum); }
 };
 
-// A row of int8 for the one, and a row for the other.
+// A row of int8 for each chain.
 struct Int8Rows {
   static constexpr int kBytes = 2 * kPanel;
   static constexpr int kNumbers = kStepInputs;
@@ -60,10 +62,11 @@ struct Int8Rows {
   static RUNNEL_INLINE Reg multiply(Reg x, Reg w, Reg sum) { return fused(x, w, sum); }
 };
 
-// Bytes of a panel, while it comes from memory.
+// Prefetch distance in a panel that comes from memory, in bytes.
 constexpr int64_t kStepAhead = 8192;
 
-// sum += the products of one step of kN rows, `x_stride` numbers apart, and a panel.
+// Adds the products of one step of a panel to the sums of kN rows, which are `x_stride` numbers
+// apart.
 template <typename Kept, int kN>
 RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w, int64_t ahead,
                             Reg (&sum)[kN][2]) {
@@ -96,8 +99,8 @@ RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w
   }
 }
 
-// kN rows by one panel, since memory gives one stream faster than two; more is asked for up to
-// `end`, where this thread's panels do.
+// Computes kN rows by one panel, because memory is read faster as one stream than as two.
+// Prefetches up to `end`, the end of this thread's panels.
 template <typename Kept, int kN>
 void step_tile(const MatmulArgs& args, int row, int panel, const std::byte* end) {
   constexpr int64_t kStepBytes = int64_t{Kept::kNumbers / 2} * Kept::kBytes;
@@ -139,7 +142,8 @@ void step_panels(const MatmulArgs& args, int rows, int row, int begin, int end,
   }
 }
 
-// A function of its own, so that no sum moves out of where denormals are flushed.
+// A separate function, so that the compiler moves no sum out of the scope in which denormals are
+// flushed.
 template <typename Kept>
 [[gnu::noinline]] void step_products(const MatmulArgs& args, int rows, int panel_begin,
                                      int panel_end) {

@@ -1,5 +1,5 @@
-// The operations of one instruction set as a table. Included last inside an anonymous namespace by
-// each isa_*.cc. No include guard and no includes: see isa.h.
+// The table of one instruction set's operations. Each isa_*.cc includes it last, inside an
+// anonymous namespace. No include guard and no includes: see isa.h.
 
 constexpr Kernels kKernels = {.panel = kPanel,
                               .block_rows = 32,

@@ -1,9 +1,9 @@
 // A fixed team of threads for work that takes microseconds.
 //
-// The caller takes part and never waits for a worker that has not yet come: a worker that is
-// parked, or whose core does something else, just misses the job. Idle workers watch for a new job
-// for tens of microseconds and then sleep in the kernel. With one thread there are no threads at
-// all.
+// The caller takes part in the work. It never waits for a worker that has not joined yet: a worker
+// that sleeps, or whose core runs something else, misses the job. Idle workers spin for tens of
+// microseconds, waiting for a new job, and then sleep in the kernel. A pool of one thread starts no
+// threads.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,12 @@ namespace runnel::cpu {
 
 class ThreadPool {
  public:
-  // Called once for each task; `thread` is in [0, threads()), and no two calls at a time have the
-  // same.
+  // Called once for each task. `thread` is in [0, threads()). No two calls at the same time have
+  // the same `thread`.
   using Body = void (*)(const void* context, int task, int thread);
 
-  // `threads` counts the caller's and is at least 1. Throws std::system_error when one cannot be
-  // started.
+  // `threads` includes the caller's, and is at least 1. Throws std::system_error if a thread cannot
+  // be started.
   explicit ThreadPool(int threads);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -29,7 +29,7 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(context, task, thread) for every task in [0, tasks), in any order, on at most
-  // min(tasks, threads()) threads; returns when all calls have. One caller at a time.
+  // min(tasks, threads()) threads. Returns when all calls have returned. Only one caller at a time.
   void run(int tasks, Body body, const void* context);
 
   // The same for a callable `body(task, thread)`.
@@ -54,9 +54,9 @@ class ThreadPool {
   void work(int thread);
   // Wakes this many of the sleeping workers.
   void wake(int workers);
-  // Waits for a gate other than `seen`, first watching, then asleep.
+  // Waits until the gate is not `seen`: it spins first, and then sleeps.
   uint32_t next_gate(uint32_t seen) const;
-  // Joins the job behind the gate unless it is closed.
+  // Joins the job of this gate. False if the gate is closed.
   bool enter(uint32_t gate);
   void take_tasks(int thread);
 
@@ -65,9 +65,9 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> gate_;
   std::atomic<bool> stopping_{false};
   alignas(64) std::atomic<int> next_task_{0};
-  // Workers that have joined this job and are done with it.
+  // The number of workers that have joined this job and finished their part.
   alignas(64) std::atomic<uint32_t> left_{0};
-  // Written between jobs alone, while nobody reads them.
+  // Written only between jobs, while no thread reads it.
   alignas(64) Job job_;
   std::vector<std::thread> workers_;
 };

@@ -1,5 +1,6 @@
-// What a library's product leaves to us: its weights row by row, its inputs rounded to bf16, and
-// the exact gelu (the library's is an approximation by tanh).
+// The work around a product of a library (product_library.h): packing its weights row by row,
+// rounding its inputs to bf16, and computing the exact gelu, because the library's gelu is an
+// approximation by tanh.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,13 @@ namespace runnel::cuda {
 
 inline constexpr int kRoundTogether = 8;  // elements of a thread: 16 bytes of bf16
 
-// Elements from row to row of a weight, and of inputs in bf16: whole runs of 16 bytes.
+// The elements from row to row of a weight, and of inputs in bf16: a multiple of 16 bytes.
 RUNNEL_DEVICE constexpr int plain_stride(int in, Precision precision) {
   const int run = precision == Precision::kBf16 ? kRoundTogether : 4;
   return (in + run - 1) / run * run;
 }
 
-// A weight [out, plain_stride(in)] as it is, row by row, zero padded; bf16 in pairs.
+// A weight [out, plain_stride(in)], row by row, zero padded. bf16 numbers are in pairs.
 inline std::vector<uint32_t> plain_rows(HostTensor weight, Precision precision) {
   const bool pairs = precision == Precision::kBf16;
   const int64_t stride = plain_stride(weight.cols, precision) / (pairs ? 2 : 1);
@@ -40,7 +41,7 @@ struct RoundArgs {
   const float* x;  // [rows, in]
   int64_t x_stride;
   int rows, in;
-  uint32_t* pairs;  // bf16 [rows, plain_stride(in)], two to an element, zeros behind `in`
+  uint32_t* pairs;  // bf16 [rows, plain_stride(in)], two per element, zeros after `in`
 };
 
 struct RoundKernel {

@@ -1,10 +1,12 @@
-// Linear attention over chunks of 64 inputs at once, on tensor cores: a block to one head of one
-// row. With Q = phi(q) and K = phi(k) of a chunk, and S and z as of its beginning,
-//   y = (tril(Q K^T) V + Q S) / (tril(Q K^T) 1 + Q z + eps), S += K^T V, z += K^T 1.
-// A factor x is taken as two bf16, high = bf16(x) and low = bf16(x - high), and a product of two as
-// high high + high low + low high, so that it is right to 2^-16: tf32 would need no less than three
-// products for that, each of them slower. All sums are fp32, those with S outside the tensor cores,
-// whose additions do not round to nearest.
+// Linear attention over chunks of 64 inputs at once, on tensor cores. A block computes one head of
+// one row. With Q = phi(q) and K = phi(k) of a chunk, and S and z from its beginning,
+// - y = (tril(Q K^T) V + Q S) / (tril(Q K^T) 1 + Q z + eps),
+// - S += K^T V, z += K^T 1.
+//
+// A factor x is split into two bf16 numbers, high = bf16(x) and low = bf16(x - high). A product of
+// two factors is high high + high low + low high, which is accurate to 2^-16. With tf32 it would
+// also take three products, and each of them is slower. All sums are fp32. The sums with S are
+// computed outside of the tensor cores, whose additions do not round to nearest.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +21,7 @@
 
 namespace runnel::cuda {
 
-// A fragment's elements in two parts.
+// The two parts of a fragment's elements.
 struct SplitA {
   FragmentA high, low;
 };
@@ -37,7 +39,7 @@ struct alignas(8) NeighbourPair {
   float at[2];
 };
 
-// A fragment of the pairs that pair(i) gives.
+// Makes a fragment from the pairs that pair(i) returns.
 template <typename Split, typename Block, typename Pairs>
 RUNNEL_DEVICE Split split_pairs(Block& block, const Pairs& pair) {
   Split parts;
@@ -48,7 +50,7 @@ RUNNEL_DEVICE Split split_pairs(Block& block, const Pairs& pair) {
   }
   return parts;
 }
-// Two elements side by side, at an even place; and two of one column.
+// Two adjacent elements of a row, from an even index on; and two adjacent elements of a column.
 RUNNEL_DEVICE constexpr NeighbourPair across(const float* x) {
   return *reinterpret_cast<const NeighbourPair*>(x);
 }
@@ -56,7 +58,7 @@ RUNNEL_DEVICE constexpr NeighbourPair down(const float* x, int stride) {
   return {{x[0], x[stride]}};
 }
 
-// Element (row, k) of A stands at from[row * stride + k], stride and `from` even.
+// Element (row, k) of A is at from[row * stride + k]. `stride` and `from` are even.
 template <typename Block>
 RUNNEL_DEVICE SplitA split_a(Block& block, const float* from, int stride, int lane) {
   return split_pairs<SplitA>(block, [&](int i) {
@@ -64,7 +66,7 @@ RUNNEL_DEVICE SplitA split_a(Block& block, const float* from, int stride, int la
     return across(from + at.row * stride + at.col);
   });
 }
-// Element (row, k) of A stands at from[k * stride + row].
+// Element (row, k) of A is at from[k * stride + row].
 template <typename Block>
 RUNNEL_DEVICE SplitA split_a_turned(Block& block, const float* from, int stride, int lane) {
   return split_pairs<SplitA>(block, [&](int i) {
@@ -72,7 +74,7 @@ RUNNEL_DEVICE SplitA split_a_turned(Block& block, const float* from, int stride,
     return down(from + at.col * stride + at.row, stride);
   });
 }
-// Element (k, column) of B stands at from[k * stride + column].
+// Element (k, column) of B is at from[k * stride + column].
 template <typename Block>
 RUNNEL_DEVICE SplitB split_b(Block& block, const float* from, int stride, int lane) {
   return split_pairs<SplitB>(block, [&](int i) {
@@ -80,7 +82,7 @@ RUNNEL_DEVICE SplitB split_b(Block& block, const float* from, int stride, int la
     return down(from + at.row * stride + at.col, stride);
   });
 }
-// Element (k, column) of B stands at from[column * stride + k], stride and `from` even.
+// Element (k, column) of B is at from[column * stride + k]. `stride` and `from` are even.
 template <typename Block>
 RUNNEL_DEVICE SplitB split_b_turned(Block& block, const float* from, int stride, int lane) {
   return split_pairs<SplitB>(block, [&](int i) {
@@ -89,7 +91,7 @@ RUNNEL_DEVICE SplitB split_b_turned(Block& block, const float* from, int stride,
   });
 }
 
-// c += a b, of every warp. a(t), b(t), c(t): of thread t.
+// c += a b for every warp. a(t), b(t) and c(t) belong to thread t.
 template <typename Block, typename C, typename A, typename B>
 RUNNEL_DEVICE void multiply(Block& block, const C& c, const A& a, const B& b) {
   const auto a_high = [&](int t) -> const FragmentA& { return a(t).high; };
@@ -124,8 +126,8 @@ struct ChunkKernel {
 
  private:
   static constexpr int kWarps = kThreads / kWarp;
-  static constexpr int kColumns = 32;                 // of v and S at a time
-  static constexpr int kColumnStride = kColumns + 4;  // so that lanes meet in no bank
+  static constexpr int kColumns = 32;                 // columns of v and S in one pass
+  static constexpr int kColumnStride = kColumns + 4;  // padded to avoid bank conflicts
   static constexpr int kTiles = kColumns / kTileN;
   static_assert(kChunk == kWarps * kTileM && kTiles == kWarps);
 
@@ -138,7 +140,7 @@ struct ChunkKernel {
     float* z;    // [padded]
     float* sum;  // [kChunk][4], parts of the divisors
     int padded;  // dk, up to whole tiles
-    int stride;  // even, and again so that lanes meet in no bank
+    int stride;  // even, and padded to avoid bank conflicts
   };
   RUNNEL_DEVICE static constexpr int padded(int dk) { return (dk + kTileK - 1) / kTileK * kTileK; }
   RUNNEL_DEVICE static constexpr int64_t shared_floats(int dk) {
@@ -159,7 +161,7 @@ struct ChunkKernel {
     return here;
   }
 
-  // Rows 16 w .. 16 w + 15 of a matrix over the chunk's inputs are warp w's.
+  // Warp w has rows 16 w .. 16 w + 15 of a matrix over the chunk's inputs.
   struct Scores {
     FragmentC at[kChunk / kTileN];
   };
@@ -185,7 +187,7 @@ struct ChunkKernel {
     }
   }
 
-  // phi(q), phi(k) and z.
+  // Loads phi(q), phi(k) and z.
   template <typename Block>
   RUNNEL_DEVICE static void gather(Block& block, const Args& args, int head, int input,
                                    const float* z, const Shared& here) {
@@ -205,7 +207,8 @@ struct ChunkKernel {
     });
   }
 
-  // tril(Q K^T), split, and the parts of its sums by rows and of Q z; z goes on to the chunk's end.
+  // Computes tril(Q K^T) as split factors, and parts of its sums by rows and of Q z. Advances z to
+  // the end of the chunk.
   template <typename Block>
   RUNNEL_DEVICE static void find_scores(Block& block, const Args& args, const Shared& here,
                                         typename Block::template Each<SplitScores>& scores,
@@ -260,8 +263,8 @@ struct ChunkKernel {
       }
       here.sum[row * 4 + lane % 4] = sum[half];
     }
-    // Two tiles of sums, side by side, are one tile of factors: the same lanes have the same
-    // places.
+    // Two adjacent tiles of sums are one tile of factors, because the lanes have the same elements
+    // of both.
     SplitScores scores{};
     for (int n = 0; n < kChunk / kTileN; ++n) {
       SplitA& a = scores.at[n / 2];
@@ -273,7 +276,7 @@ struct ChunkKernel {
     return scores;
   }
 
-  // Columns [column, column + kColumns) of v and S.
+  // Loads columns [column, column + kColumns) of v and S.
   template <typename Block>
   RUNNEL_DEVICE static void gather_columns(Block& block, const Args& args, int head, int input,
                                            int column, const float* state, const Shared& here) {
@@ -295,7 +298,7 @@ struct ChunkKernel {
     });
   }
 
-  // S += K^T V in these columns: a warp to a tile of them.
+  // S += K^T V in these columns. Each warp computes one tile of them.
   template <typename Block>
   RUNNEL_DEVICE static void advance_state(Block& block, const Args& args, int column,
                                           const Shared& here, float* state) {
@@ -327,7 +330,7 @@ struct ChunkKernel {
     }
   }
 
-  // y in these columns.
+  // Computes y in these columns.
   template <typename Block>
   RUNNEL_DEVICE static void find_outputs(Block& block, const Args& args, int head, int input,
                                          int column, const Shared& here,

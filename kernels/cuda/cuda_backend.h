@@ -1,4 +1,4 @@
-// The operations on an NVIDIA GPU.
+// The backend for an NVIDIA GPU.
 #pragma once
 
 #include <memory>
@@ -9,32 +9,36 @@
 
 namespace runnel {
 
-// How the GPU does what it can do in two ways. Each of them is a numerics id of its own.
+// Options for work that the GPU can do in several ways. Ways with different bits have different
+// numerics ids.
 struct CudaOptions {
-  // Matrix products by NVIDIA's cuBLASLt, opened at run time, instead of our own kernels: its order
-  // of sums, and so the bits, may depend on the batch. Adds "+cublas" to the id.
+  // Computes matrix products with NVIDIA's cuBLASLt, which is opened at run time, instead of our
+  // own kernels. Its order of sums, and so the bits, may depend on the batch. Adds "+cublas" to the
+  // id.
   bool library = false;
-  // A state and the last few inputs that are not yet in it, instead of the state alone: the same
-  // values, fewer bytes moved, more kept. Adds "+replay8".
+  // Keeps a state and a log of the last few inputs that are not in it yet, instead of the state
+  // alone. The values are the same; fewer bytes are moved, and more memory is used. Adds
+  // "+replay8".
   bool replay = false;
-  // Prompts in chunks of 64 on tensor cores, instead of position by position: other sums, within
-  // 1e-4 of the others. Adds "+chunks64".
+  // Computes prompts in chunks of 64 values on tensor cores, instead of position by position. The
+  // sums differ by at most 1e-4. Adds "+chunks64".
   bool chunks = false;
-  // Steps by one kernel for the whole network where it fits, instead of a kernel for each
-  // operation: the same bits, and so the same id. `cluster`: blocks of the GPU that share a
-  // sequence; `together`: groups of them that get weights together. Powers of two, up to 16 of both
-  // multiplied; 0: as serves the batch best.
+  // Runs steps with one kernel for the whole network if it fits, instead of a kernel for each
+  // operation. The bits and the id are the same.
+  // - `cluster`: the blocks of the GPU that share a sequence.
+  // - `together`: the groups of such blocks that receive weights together.
+  // Both are powers of two with a product of at most 16. 0: the best number for the batch.
   bool whole = true;
   int cluster = 0;
   int together = 0;
-  // Decides how many blocks a batch takes where `cluster` and `together` do not. The bits are the
+  // Decides the number of blocks for a batch if `cluster` and `together` do not. The bits are the
   // same with any costs.
   LayerCosts costs = {};
 };
 
-// The first GPU that the process may use. FAILED_PRECONDITION, in one sentence, when there is none:
-// this build has no CUDA, or the machine no driver or device, or one that is too old. INTERNAL when
-// there is one that does not work.
+// Makes a backend for the first GPU that the process may use. FAILED_PRECONDITION, with one
+// sentence, if there is none: this build has no CUDA, the machine has no driver or device, or the
+// device is too old. INTERNAL if there is a GPU that does not work.
 Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options = {});
 
 }  // namespace runnel

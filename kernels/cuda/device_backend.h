@@ -1,17 +1,19 @@
-// The operations of kernels/backend.h as launches of the kernels here: everything of the CUDA
-// backend but the runtime. A template over the device, so that tests run it on the host.
+// The operations of kernels/backend.h as launches of the kernels here: the whole CUDA backend
+// except the runtime. It is a template over the device, so that tests run it on the host.
 //
 // A Device offers
 //   name()                          the part of the numerics id before the precision
 //   allocate(bytes, memory)         zeroed memory, aligned to 64 bytes; throws std::bad_alloc
-//   free_memory()                   bytes that allocate() can still give, about
-//   shared_limit()                  bytes of shared memory that a block can have
-//   copy(from, to), zero(bytes)     in order with the launches
-//   must_wait(from, to)             whether copy() returns only when that is done, since `from` is
-//                                   ordinary memory of the host's
-//   launch<Kernel>(launch, args)    enqueues a launch of a kernel as launch.h describes it
-//   batch(enqueue)                  calls enqueue(), which only launches, and enqueues that as one
-//   done(later)                     as Backend::done(), a batch being a run(); at most one later
+//   free_memory()                   about the bytes that allocate() can still provide
+//   shared_limit()                  the bytes of shared memory that a block can have
+//   copy(from, to), zero(bytes)     run in order with the launches
+//   must_wait(from, to)             whether copy() returns only after the copy, because `from` is
+//                                   pageable memory of the host
+//   launch<Kernel>(launch, args)    enqueues a launch of a kernel (launch.h)
+//   batch(enqueue)                  calls enqueue(), which only launches, and enqueues its launches
+//                                   as one unit
+//   done(later)                     as Backend::done(), where a batch is a run(); `later` is at
+//                                   most one
 #pragma once
 
 #include <algorithm>
@@ -55,7 +57,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
         staged_(device_.allocate(StagedRows::kRowsBytes, Memory::kDevice),
                 device_.allocate(StagedRows::kArrays * StagedRows::kArrayBytes, Memory::kDevice)) {}
 
-  // Before the first weight is packed: products are this library's from now on.
+  // To be called before the first weight is packed. From then on, this library computes products.
   void use(std::unique_ptr<ProductLibrary> library) {
     products_.use(std::move(library),
                   device_.allocate(ProductLibrary::kWorkspaceBytes, Memory::kDevice));
@@ -63,14 +65,14 @@ class DeviceBackend final : public Backend, public FusedSteps {
 
   DeviceKind device() const override { return DeviceKind::kCuda; }
   std::string numerics(Precision precision) const override {
-    if (precision >= Precision::kInt8) return "";  // of a CPU, or not of whole models
+    if (precision >= Precision::kInt8) return "";  // only for a CPU, or not for whole models
     std::string id = device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
     if (options_.library) id += "+cublas";
     if (options_.replay) id += "+replay" + std::to_string(kReplay);
     if (options_.chunks) id += "+chunks" + std::to_string(kChunk);
     return id;
   }
-  // The library chooses its order of sums by the number of rows.
+  // The library's order of sums depends on the number of rows.
   bool batch_changes_bits() const override { return options_.library; }
   Precision preferred() const override { return Precision::kBf16; }
   Precision precise(Precision of) const override {
@@ -99,7 +101,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
     return device_.allocate(bytes, memory);
   }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override;
-  // The whole batch at once: the device shares it out by itself.
+  // Runs the whole batch at once, because the device divides the work itself.
   void run(Rows rows, int64_t, const Pass& pass) override {
     check(staged_.is_empty(), "run: not from within a pass");
     if (rows.count == 0) return;
@@ -167,7 +169,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void note(const Status& status) {
     if (status_.ok()) status_ = status;
   }
-  // Whether this device has room for such a launch; done() tells if not.
+  // Whether this device has room for a launch. If not, done() reports it.
   bool fits(const Launch& launch, const char* instead) {
     if (launch.shared_bytes <= device_.shared_limit()) return true;
     note({Code::kFailedPrecondition,
@@ -176,7 +178,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
               std::to_string(device_.shared_limit()) + ": use " + instead});
     return false;
   }
-  // A launch of no blocks is none.
+  // Launches a kernel. Does nothing if there are no blocks.
   template <typename Kernel>
   void launch(const Launch& launch, const typename Kernel::Args& args) {
     if (fits(launch, "backend cpu") && launch.blocks > 0) {
@@ -194,7 +196,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   const CudaOptions options_;
   const StateForm form_ = options_.replay ? StateForm::kReplay : StateForm::kPlain;
   LibraryProducts products_;
-  Status status_;  // the first thing that cannot be done; done() tells
+  Status status_;  // the first launch or operation that failed; done() reports it
   Device device_;
   const WholeRooms rooms_;
   StagedRows staged_;
@@ -280,7 +282,8 @@ void DeviceBackend<Device>::matmul(View x, const Weight& weight, End end, View o
                            .y_stride = out.stride};
   const auto as = [&]<typename Kernel>(Kernel) { launch<Kernel>(Kernel::launch(args), args); };
   if (weight.precision == Precision::kBf16) {
-    // Large tiles read less, small ones keep more multiprocessors busy. All sum in the same order.
+    // Large tiles read less; small tiles keep more multiprocessors busy. All tiles have the same
+    // order of sums.
     const auto is_enough = [&]<typename Kernel>(Kernel) {
       return Kernel::launch(args).blocks >= kEnoughBlocks;
     };
@@ -443,7 +446,7 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
     });
   }
   const auto& linear = std::get<LinearTerms>(recurrence.terms);
-  // What a gate forgets is not in a log, nor in a chunk's sums.
+  // A log and the sums of a chunk do not contain the factors of a gate.
   if (linear.gated && (options_.replay || options_.chunks)) {
     note({Code::kFailedPrecondition,
           "a model with a gate keeps its state plain and takes prompts in steps: use gpu_state "
@@ -472,8 +475,9 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
                     .states = states,
                     .out = out.f32(),
                     .out_stride = out.stride};
-  // A chunk without room is refused at the first step, which is while loading. Where no row can
-  // have a whole one, all goes by positions: the same bits, in one launch.
+  // If there is no room for chunks, the first step refuses them, which is during loading. If no row
+  // can have a whole chunk, all inputs are computed position by position, with the same bits and in
+  // one launch.
   const Launch chunks = ChunkKernel::launch(rows.count, args);
   if (!options_.chunks || !fits(chunks, "prompts steps") ||
       staged_.longest(rows, args.inputs) < kChunk) {

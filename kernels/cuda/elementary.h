@@ -1,6 +1,6 @@
-// Elementary functions in fp32, one number at a time: the same formulas as the CPU's vectors have.
-// Plain constexpr code, without contraction but where it says fma: the same on the host and on a
-// device.
+// Elementary functions in fp32, for one number at a time, with the same formulas as the CPU's
+// vectors. The code is plain constexpr code, without contraction except for explicit fma, so the
+// results are the same on the host and on a device.
 #pragma once
 
 #include <cmath>
@@ -40,14 +40,14 @@ RUNNEL_DEVICE constexpr float exp_nonpositive(float x) { return exp_up_to(0.0F, 
 // elu(x) + 1.
 RUNNEL_DEVICE constexpr float phi(float x) { return x > 0.0F ? x + 1.0F : exp_nonpositive(x); }
 
-// Of a feature map that takes each number by itself.
+// A feature map that maps each number by itself.
 RUNNEL_DEVICE constexpr float phi(FeatureMap map, float x) {
   if (map == FeatureMap::kElu) return phi(x);
   return map == FeatureMap::kRelu && 0.0F > x ? 0.0F : x;
 }
 
-// Sine and cosine of x within [-8192, 8192] (what is beyond counts as the end), to 2e-7: x = n pi +
-// r with |r| <= pi / 2, in three parts of which n times the first two are exact; then the Taylor
+// Sine and cosine of x, which is clamped to [-8192, 8192], to within 2e-7. x = n pi + r with |r| <=
+// pi / 2. pi is in three parts, and n times each of the first two is exact. Then come the Taylor
 // polynomials, whose remainders are below 1e-9.
 struct Angle {
   float cosine, sine;
@@ -79,10 +79,10 @@ RUNNEL_DEVICE constexpr Angle angle_of(float x) {
           bit_cast<float>(bit_cast<uint32_t>(sine) ^ sign)};
 }
 
-// Column `column` of a position's sinusoids: sin, or cos where it is odd, of position * 10000^(-2
-// floor(column / 2) / width), as Embedding says. Before rounding within 1e-13, and what 4 ulp of
-// the frequency make of the angle. n is the nearest number of quarter turns, whose rest r is taken
-// through fma, with pi / 2 in two parts; then the Taylor polynomials.
+// Column `column` of a position's sinusoids (Embedding): sin, or cos if the column is odd, of
+// position * 10000^(-2 floor(column / 2) / width). Before rounding, the error is at most 1e-13,
+// plus the effect of 4 ulp of the frequency on the angle. n is the nearest number of quarter turns.
+// The rest r is computed with fma and pi / 2 in two parts. Then come the Taylor polynomials.
 RUNNEL_DEVICE constexpr float sinusoid(int64_t position, int column, int width) {
   constexpr double kLog10000 = 9.210340371976184;
   constexpr double kShift = 0x1.8p52;
@@ -93,7 +93,7 @@ RUNNEL_DEVICE constexpr float sinusoid(int64_t position, int column, int width) 
   const double r = std::fma(-n, 0x1.1a62633145c07p-54, std::fma(-n, 0x1.921fb54442d18p+0, angle));
   const double square = r * r;
   const uint64_t quarter = bit_cast<uint64_t>(shifted) + static_cast<uint64_t>(column % 2);
-  const bool odd = quarter % 2 == 0;  // of the sine's terms; else the cosine's
+  const bool odd = quarter % 2 == 0;  // true: the terms of the sine; false: of the cosine
   double terms = 0.0;
   for (int i = 14; i > 0; i -= 2) {
     terms = (1.0 - terms) * square * (odd ? 1.0 / (i * (i + 1)) : 1.0 / (i * (i - 1)));
@@ -134,8 +134,8 @@ RUNNEL_DEVICE constexpr float tanh(float x) {
   return x > 0.0F ? y : 0.0F - y;
 }
 
-// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), within 2e-7 of the larger of it and 1. With e =
-// e^-|x| and f = e / (2 + e) <= 1/3, log(1 + e) = 2 (f + f^3/3 + f^5/5 + ...), whose remainder is
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), within 2e-7 of the larger of the result and 1. With e
+// = e^-|x| and f = e / (2 + e) <= 1/3, log(1 + e) = 2 (f + f^3/3 + f^5/5 + ...), whose remainder is
 // below 1e-8.
 RUNNEL_DEVICE constexpr float softplus(float x) {
   const float e = exp_nonpositive(x > 0.0F ? 0.0F - x : x);
@@ -146,7 +146,7 @@ RUNNEL_DEVICE constexpr float softplus(float x) {
   return (x > 0.0F ? x : 0.0F) + (f + f) * sum;
 }
 
-// Those that linear transformers have; x itself for others. NaN stays NaN.
+// The activations of linear transformers; x itself for all others. NaN stays NaN.
 RUNNEL_DEVICE constexpr float activate_basic(Activation activation, float x) {
   if (activation == Activation::kRelu) return 0.0F > x ? 0.0F : x;
   return activation == Activation::kGelu ? gelu(x) : x;
@@ -185,13 +185,13 @@ struct ScalarMath {
   RUNNEL_DEVICE static constexpr float softplus(float x) { return cuda::softplus(x); }
 };
 
-// An unsigned number in the order of x; the two zeros are one.
+// An unsigned number that has the order of x. Both zeros have the same number.
 RUNNEL_DEVICE constexpr uint32_t order_key(float x) {
   const uint32_t bits = bit_cast<uint32_t>(x + 0.0F);
   return (bits >> 31) != 0 ? ~bits : bits | (1U << 31);
 }
 
-// x within [-1e30, 1e30]; -1e30 where it is not a number.
+// x clamped to [-1e30, 1e30]; a NaN becomes -1e30.
 RUNNEL_DEVICE constexpr float finite(float x) {
   if (!(x > -1e30F)) return -1e30F;
   return x < 1e30F ? x : 1e30F;

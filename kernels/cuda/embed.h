@@ -1,4 +1,4 @@
-// The input layer: a block to an input.
+// The input layer. A block computes one input.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace runnel::cuda {
 
-// The row that input `input`, counted from first[0], belongs to: the last one that begins at or
-// before it and is not empty. Rows that step have one input each and stand first, so the first
-// guess is mostly right.
+// The row of input `input`, counted from first[0]: the last row that begins at or before it and is
+// not empty. Rows that step come first and have one input each, so the first guess is usually
+// right.
 RUNNEL_DEVICE constexpr int row_of(const int32_t* first, int rows, int input) {
   const int at = first[0] + input;
   if (input < rows && first[input] == at && first[input + 1] == at + 1) return input;
@@ -39,7 +39,7 @@ RUNNEL_DEVICE constexpr float position_column(const Embedding& embedding, int64_
   return sinusoid(position, column, embedding.position_width);
 }
 
-// Column `c` of what goes into the network for a value at a position.
+// Column `c` of the network's input for a value at a position.
 RUNNEL_DEVICE constexpr float embedded(const Embedding& embedding, int32_t value, int64_t position,
                                        int c) {
   const int width = embedding.values.cols;

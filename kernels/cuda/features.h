@@ -1,5 +1,5 @@
-// Random features (kernels/feature_map.h): a block of threads to one query or key. x' lies in
-// shared memory, each thread takes projections of it.
+// Random features (kernels/feature_map.h). A block of threads computes one query or key. x' is in
+// shared memory, and each thread computes some of its projections.
 #pragma once
 
 #include <cmath>

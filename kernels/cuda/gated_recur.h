@@ -103,7 +103,7 @@ struct GatedKernel {
   RUNNEL_DEVICE static constexpr StateShare share_of(int t) {
     return state_share<Columns>(t, kThreads, kGatedColumns);
   }
-  // Sums over rows of S by groups of threads: [groups][kGatedColumns].
+  // The sums over the rows of S for each group of threads: [groups][kGatedColumns].
   static constexpr int kSums = kThreads / (kGatedColumns / Columns::kWidth) * kGatedColumns;
 
   // The block's part of a head.
@@ -117,7 +117,8 @@ struct GatedKernel {
       return share.group < share.groups && share.column < columns;
     }
   };
-  // The terms of an input, in shared memory, with the sums over rows of S by groups of threads.
+  // The terms of an input, in shared memory, and the sums over the rows of S for each group of
+  // threads.
   struct Terms {
     float *q, *k, *w;        // [dk]
     float* v;                // [columns]
@@ -254,8 +255,8 @@ struct GatedKernel {
     return {low * cosine - high * sine, high * cosine + low * sine};
   }
 
-  // One input. The sums over rows of S go by groups and then over the groups, whatever else is in
-  // the batch.
+  // Computes one input. The sums over the rows of S are computed first within groups, then over the
+  // groups. This does not depend on the rest of the batch.
   template <typename Block, typename EachHeld>
   RUNNEL_DEVICE static void step(Block& block, const Args& args, const Head& head, int input,
                                  EachHeld& held) {
@@ -274,7 +275,7 @@ struct GatedKernel {
     });
   }
 
-  // a^T S, by groups.
+  // Computes a^T S within groups.
   RUNNEL_DEVICE static void correct(const Head& head, int t, const Terms& terms, Held& held) {
     const StateShare share = share_of(t);
     if (!head.has(share)) return;
@@ -302,7 +303,8 @@ struct GatedKernel {
     return value;
   }
 
-  // S = diag(w) S + k value^T on a share of S, and S^T q, by groups. With a bonus S is read before.
+  // Computes S = diag(w) S + k value^T on a share of S, and S^T q within groups. With a bonus, S^T
+  // q takes S as it was before.
   RUNNEL_DEVICE static void advance(const Args& args, const Head& head, int t, int input,
                                     const Terms& terms, Held& held) {
     const StateShare share = share_of(t);
@@ -321,7 +323,7 @@ struct GatedKernel {
   }
 };
 
-// The variants, for 64 columns of a head: with up to 64 keys, up to 256, and any number.
+// The variants: for heads of up to 64 keys, up to 256 keys, and any number of keys.
 template <bool kCorrected>
 struct GatedRecur {
   using Medium = GatedKernel<Quad, 8, 128, kCorrected>;

@@ -1,4 +1,4 @@
-// Products by a library, and the kernels that they need before and after.
+// Computes products with a library, and launches the kernels that they need before and after.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,15 @@ namespace runnel::cuda {
 
 class LibraryProducts {
  public:
-  // Before the first weight is packed. `workspace`: ProductLibrary::kWorkspaceBytes of the device.
+  // To be called before the first weight is packed. `workspace`: device memory of
+  // ProductLibrary::kWorkspaceBytes.
   void use(std::unique_ptr<ProductLibrary> library, Buffer workspace) {
     library_ = std::move(library);
     workspace_ = std::move(workspace);
   }
   bool are_used() const { return library_ != nullptr; }
 
-  // While loading: chooses algorithms, and has room for inputs allocated.
+  // To be called during loading. Chooses algorithms, and allocates memory for inputs.
   template <typename Device>
   Status plan(const Weight& weight, Device& device) {
     const int64_t bytes =
@@ -74,7 +75,7 @@ class LibraryProducts {
     return args;
   }
 
-  std::unique_ptr<ProductLibrary> library_;  // null: products by the kernels here
+  std::unique_ptr<ProductLibrary> library_;  // null: the kernels here compute products
   Buffer workspace_, rounded_;               // the library's, and its inputs as bf16
 };
 

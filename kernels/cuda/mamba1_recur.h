@@ -74,7 +74,7 @@ struct Mamba1Kernel : ByColumns {
     Element held[kRows > 0 ? kRows : 1];
   };
 
-  // One input: S = exp(-rate dt) S + k dt v, out = (S^T q + skip v) silu(gate).
+  // Computes one input: S = exp(-rate dt) S + k dt v, out = (S^T q + skip v) silu(gate).
   RUNNEL_DEVICE static void step(const Args& args, int input, Channel& at) {
     const float x = args.v.row(input)[at.channel];
     const float dt = softplus(args.decay.row(input)[at.channel] + args.bias[at.channel]);
@@ -101,7 +101,7 @@ struct Mamba1Kernel : ByColumns {
   }
 };
 
-// The variants: for states of up to 16 numbers a channel, and any number.
+// The variants: for channels with up to 16 numbers of state, and with any number.
 struct Mamba1Recur {
   using Small = Mamba1Kernel<16>;
   using Any = Mamba1Kernel<0>;

@@ -1,6 +1,7 @@
-// y = activation(x W^T + b) * times + plus, by hand, with one order of sums whatever the number of
-// rows: the inputs go in chunks around the four warps of a block, each warp adds up its chunks in
-// ascending order, and the four sums join as ((0 + 1) + (2 + 3)) + b.
+// y = activation(x W^T + b) * times + plus, in our own kernels, with one order of sums for any
+// number of rows. The inputs are divided into chunks, which go round-robin to the four warps of a
+// block. Each warp adds its chunks in ascending order, and the four sums are joined as ((0 + 1) +
+// (2 + 3)) + b.
 #pragma once
 
 #include <cmath>
@@ -15,7 +16,7 @@
 
 namespace runnel::cuda {
 
-// What an End does to outputs, fp32 of y's shape; null: left out.
+// The epilogue of a product, with fp32 matrices of y's shape. Null: left out.
 struct OutputEnd {
   Activation activation;
   const float* times;
@@ -43,20 +44,20 @@ struct MatmulArgs {
 
 inline constexpr int kMatmulWarps = 4;
 
-// For the choice of tiles.
-inline constexpr int64_t kEnoughBlocks = 128;  // about as many as there are multiprocessors
-inline constexpr int kFewRows = 4;             // their inputs are few bytes beside the weights
+// Constants for the choice of tiles.
+inline constexpr int64_t kEnoughBlocks = 128;  // about the number of multiprocessors
+inline constexpr int kFewRows = 4;  // their inputs have few bytes compared with the weights
 
-// Weights of more bytes are not prefetched: on an H100 that made products slower.
+// Weights of more bytes are not prefetched, because that made products slower on an H100.
 inline constexpr int64_t kMostPrefetched = int64_t{6} << 20;
 
-// Joins the warps' sums of one output, `stride` apart.
+// Joins the warps' sums of one output. They are `stride` apart.
 RUNNEL_DEVICE constexpr float join_warps(const float* sums, int stride) {
   return (sums[0] + sums[stride]) + (sums[2 * stride] + sums[3 * stride]);
 }
 
-// Joins the warps' sums, [warp][rows][cols] in shared memory, into y. `row` and `col`: where the
-// tile stands.
+// Joins the warps' sums, [warp][rows][cols] in shared memory, into y. The tile begins at (`row`,
+// `col`).
 template <typename Block>
 RUNNEL_DEVICE void join_sums(Block& block, const MatmulArgs& args, int row, int col, int rows,
                              int cols) {
@@ -75,10 +76,10 @@ RUNNEL_DEVICE void join_sums(Block& block, const MatmulArgs& args, int row, int 
 
 // ---- fp32 ---------------------------------------------------------------------------------------
 
-inline constexpr int kPanelCols = 32;  // a lane to a column
-inline constexpr int kChunkFp32 = 8;   // inputs of a chunk
+inline constexpr int kPanelCols = 32;  // one column for each lane
+inline constexpr int kChunkFp32 = 8;   // the inputs of a chunk
 
-// Where element (out, in) of a weight lies: panels of 32 outputs, [panel][in][32].
+// The index of element (out, in) of a weight. Panels have 32 outputs: [panel][in][32].
 RUNNEL_DEVICE constexpr int64_t fp32_index(int in_size, int out, int in) {
   return (int64_t{out / kPanelCols} * in_size + in) * kPanelCols + out % kPanelCols;
 }
@@ -86,7 +87,7 @@ RUNNEL_DEVICE constexpr int64_t fp32_elements(int in_size, int out_size) {
   return int64_t{(out_size + kPanelCols - 1) / kPanelCols} * kPanelCols * in_size;
 }
 
-// A weight as fp32 panels, as bits, zero padded.
+// A weight as the bits of fp32 panels, zero padded.
 inline std::vector<uint32_t> fp32_panels(HostTensor weight) {
   std::vector<uint32_t> panels(fp32_elements(weight.cols, weight.rows));
   for (int out = 0; out < weight.rows; ++out) {
@@ -98,7 +99,7 @@ inline std::vector<uint32_t> fp32_panels(HostTensor weight) {
   return panels;
 }
 
-// kRows rows by 32 columns a block.
+// A block computes kRows rows by 32 columns.
 template <int kRows>
 struct MatmulFp32 {
   using Args = MatmulArgs;
@@ -156,8 +157,9 @@ inline constexpr int kChunkBf16 = 2 * kTileK;  // inputs of a chunk: 16 bytes of
 inline constexpr int kSplitTogether =
     4;  // chunks of a split weight: a part of them, then the other
 
-// A weight is [tile of 8 outputs], and a tile [chunk of 32 inputs][lane][4 pairs], the fragments B
-// of two steps of 16 inputs, and the outputs' biases; in words of 4 bytes.
+// A weight is a list of tiles of 8 outputs. A tile is [chunk of 32 inputs][lane][4 pairs], the
+// fragments B of two steps of 16 inputs, and then the outputs' biases. The unit is a word of 4
+// bytes.
 inline constexpr int kChunkWords = kWarp * 4;
 RUNNEL_DEVICE constexpr int tile_words(int chunks, bool split) {
   return chunks * (split ? 2 : 1) * kChunkWords + kTileN;
@@ -166,28 +168,29 @@ RUNNEL_DEVICE constexpr int64_t bf16_words(int in_size, int out_size, bool split
   return int64_t{(out_size + kTileN - 1) / kTileN} *
          tile_words((in_size + kChunkBf16 - 1) / kChunkBf16, split);
 }
-// Which of a split tile's chunks is one of the `chunks` that it has of each part: 0, what numbers
-// are rounded to, and 1, what that leaves.
+// The index of a chunk in a split tile, which has `chunks` chunks of each part. Part 0 is the
+// rounded numbers, and part 1 the remainders.
 RUNNEL_DEVICE constexpr int split_chunk(int chunks, int chunk, int part) {
   const int first = chunk / kSplitTogether * kSplitTogether;
   const int together = chunks - first < kSplitTogether ? chunks - first : kSplitTogether;
   return 2 * first + part * together + chunk - first;
 }
-// Where the pair of elements (out, in) and (out, in + 1), in even, lies in its chunk.
+// The index in its chunk of the pair of elements (out, in) and (out, in + 1), where `in` is even.
 RUNNEL_DEVICE constexpr int word_in_chunk(int out, int in) {
   const int k = in % kTileK;
   const int lane = out % kTileN * 4 + k % 8 / 2;
   return lane * 4 + in % kChunkBf16 / kTileK * 2 + k / 8;
 }
 
-// fp32 to bf16, to nearest even, as the high half of the bits.
+// Rounds fp32 to bf16, to nearest even. The result is in the low 16 bits.
 RUNNEL_DEVICE constexpr uint32_t bf16_bits(float x) {
   const uint32_t bits = bit_cast<uint32_t>(x);
   if (x != x) return 0x7fff;
   return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
 
-// A weight as fragments of bf16, zero padded; `split`: in two parts. bias.data null: zeros.
+// A weight as fragments of bf16, zero padded. `split`: in two parts. Without bias.data the biases
+// are zeros.
 inline std::vector<uint32_t> bf16_panels(HostTensor weight, HostTensor bias, bool split) {
   const int chunks = (weight.cols + kChunkBf16 - 1) / kChunkBf16;
   const int words = tile_words(chunks, split);
@@ -212,7 +215,8 @@ inline std::vector<uint32_t> bf16_panels(HostTensor weight, HostTensor bias, boo
   return panels;
 }
 
-// Loaded and stored at once: two neighbours of a matrix, and a lane's pairs of a chunk of a weight.
+// Types that are loaded and stored at once: two adjacent elements of a matrix, and a lane's pairs
+// of a chunk of a weight.
 struct alignas(8) Two {
   float at[2];
 };
@@ -220,7 +224,7 @@ struct alignas(16) Pairs {
   uint32_t at[4];
 };
 
-// A pair of bf16, and what rounding to it has left of each, as a pair of bf16 again.
+// A pair of numbers rounded to bf16, and the remainders of the rounding, also a pair of bf16.
 struct SplitPair {
   uint32_t rounded, rest;
 };
@@ -231,15 +235,15 @@ RUNNEL_DEVICE SplitPair split(Block& block, Two two) {
                               two.at[1] - bit_cast<float>(rounded & 0xffff0000))};
 }
 
-// kM x kN tiles of 16 x 8 a block. kSplit: x and the weight are sums of two bf16, and of a step's
-// products those of what x leaves come behind those of what it is rounded to, and those of what the
-// weight leaves behind both steps of a chunk.
+// A block computes kM x kN tiles of 16 x 8. With kSplit, x and the weight are sums of two bf16
+// numbers. In each step, the products of x's remainders follow those of x's rounded numbers. In
+// each chunk, the products of the weight's remainders follow both steps.
 template <int kM, int kN, bool kSplit = false>
 struct MatmulBf16 {
   using Args = MatmulArgs;
   static constexpr int kThreads = kMatmulWarps * kWarp;
   static constexpr int kResident = kM * kN >= 16 ? 3 : 4;
-  // Rounds whose weights and inputs are loaded at once: as many as registers allow.
+  // The number of rounds whose weights and inputs are loaded at once: as many as fit in registers.
   static constexpr int kAhead = kM * kN >= 16 || kSplit ? 1 : kM * kN >= 4 ? 2 : 4;
   static constexpr int kRows = kM * kTileM;
   static constexpr int kCols = kN * kTileN;
@@ -300,7 +304,7 @@ struct MatmulBf16 {
   struct Inputs {
     Tiles<FragmentA, 2, kM> part[kParts];
   };
-  // A chunk of inputs as they come.
+  // A chunk of inputs before rounding.
   struct Given {
     Two at[2][kM][4] = {};
   };
@@ -310,18 +314,18 @@ struct MatmulBf16 {
     Given x[kCount];
   };
 
-  // Whether neighbouring inputs come in one load, and no chunk is cut off.
+  // Whether two adjacent inputs can be loaded at once, and all chunks are whole.
   RUNNEL_DEVICE static bool has_whole_chunks(const Args& args) {
     return args.x_stride % 2 == 0 && args.in % kChunkBf16 == 0 &&
            reinterpret_cast<uintptr_t>(args.x) % alignof(Two) == 0;
   }
 
-  // Adds the products of all chunks, each warp its own ones.
+  // Adds the products of all chunks. Each warp adds its own chunks.
   template <bool kWhole, typename Block, typename EachC>
   RUNNEL_DEVICE static void add_up(Block& block, const Args& args, int tile, int row, EachC& c) {
     constexpr int kAtOnce = kWhole ? kAhead : 1;
     const int chunks = (args.in + kChunkBf16 - 1) / kChunkBf16;
-    // Every warp passes the same number of rounds; a chunk behind the last is one of zeros.
+    // Every warp computes the same number of rounds. A chunk after the last one is zeros.
     const int rounds = (chunks + kMatmulWarps - 1) / kMatmulWarps;
     for (int first = 0; first < rounds; first += kAtOnce) {
       typename Block::template Each<Loads<kAtOnce>> loads;
@@ -367,7 +371,7 @@ struct MatmulBf16 {
     }
   }
 
-  // Loads a chunk of each tile; of a split weight, that of one part.
+  // Loads a chunk of each tile. With a split weight, a chunk of one part.
   RUNNEL_DEVICE static void load_weights(const Args& args, int tile, int chunk, int chunks,
                                          int part, int lane, Weights& b) {
     const int tiles = (args.out + kTileN - 1) / kTileN;
@@ -398,7 +402,7 @@ struct MatmulBf16 {
       }
     }
   }
-  // All loads start before the first number is rounded, so that the warp waits once.
+  // All loads start before the first number is rounded, so that the warp waits only once.
   template <typename Block>
   RUNNEL_DEVICE static void round_inputs(Block& block, const Given& given, Inputs& a) {
     for (int half = 0; half < 2; ++half) {

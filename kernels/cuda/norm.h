@@ -1,5 +1,5 @@
-// Norms of backend.h: a block to a row, or to a group of its columns; two passes over what it holds
-// in shared memory.
+// The norms of backend.h. A block computes one row, or one group of a row's columns, in two passes
+// over a copy in shared memory.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@ struct NormArgs {
   const float* residual;  // null: none
   int64_t residual_stride;
   const float* scale;  // null for kNone
-  const float* shift;  // of kLayer
+  const float* shift;  // only for kLayer
   float eps;
   int width;          // of a group
   const float* gate;  // null: none
@@ -33,8 +33,8 @@ struct NormArgs {
   int64_t out_stride;
 };
 
-// An element of the output, given the row's mean and the inverse of its standard deviation: a
-// division for each row, none for an element.
+// An element of the output, from the row's mean and the inverse of its standard deviation. So there
+// is one division for each row, and none for each element.
 RUNNEL_DEVICE constexpr float normalized(float x, float mean, float inverse, float scale,
                                          float shift) {
   return std::fma((x - mean) * inverse, scale, shift);
@@ -117,8 +117,8 @@ struct NormKernel {
   }
 
  private:
-  // A thread's elements from `first` on, kThreads apart; zeros where the row is over or `from` is
-  // null. All loads start before anything is stored, so that the thread waits for them once.
+  // A thread's elements from `first` on, kThreads apart. Zeros after the row's end, or if `from` is
+  // null. All loads start before anything is stored, so that the thread waits only once.
   struct Loaded {
     float at[kAtOnce];
 
@@ -130,7 +130,7 @@ struct NormKernel {
       }
     }
   };
-  // Calls use(i, place) for each of them that is there.
+  // Calls use(i, place) for each existing element.
   template <typename Use>
   RUNNEL_DEVICE static void for_each_of(int first, int width, const Use& use) {
     RUNNEL_UNROLL

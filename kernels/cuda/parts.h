@@ -1,5 +1,5 @@
-// Which of a row's inputs a launch takes. Whole chunks of positions go over tensor cores
-// (chunks.h); what is before and behind them goes position by position (recur.h).
+// The inputs of a row that a launch computes. Whole chunks of positions are computed on tensor
+// cores (chunks.h). The inputs before and after them are computed position by position (recur.h).
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace runnel::cuda {
 
-inline constexpr int kChunk = 64;  // positions, from a multiple of it on
+inline constexpr int kChunk = 64;  // positions; a chunk begins at a multiple of this
 
 enum class Part : uint8_t { kAll, kBefore, kChunks, kBehind };
 
-// The inputs [begin, end) of the batch, `skipped` behind the row's first.
+// The inputs [begin, end) of the batch, which are `skipped` inputs after the row's first one.
 struct RowPart {
   int32_t slot = -1;
   int begin = 0, end = 0;
   int skipped = 0;
 };
 
-// Of a row's inputs, where the whole chunks begin and how many inputs they have together.
+// The whole chunks of a row: the input where they begin, and the number of their inputs.
 struct Chunks {
   int begin = 0;
   int inputs = 0;
@@ -31,7 +31,7 @@ RUNNEL_DEVICE constexpr Chunks chunks_of(int64_t position, int inputs) {
   return {before, (inputs - before) / kChunk * kChunk};
 }
 
-// Nothing of a row that is frozen.
+// The part of a row. It is empty if the row is frozen.
 RUNNEL_DEVICE constexpr RowPart part_of(const Rows& rows, const Control* control, int row,
                                         Part part) {
   const int32_t slot = rows.slot[row];
@@ -46,7 +46,7 @@ RUNNEL_DEVICE constexpr RowPart part_of(const Rows& rows, const Control* control
   return {slot, first + from, first + to, from};
 }
 
-// fp32, a row for each input.
+// A matrix of fp32, with a row for each input.
 struct InputMatrix {
   const float* data;  // null: none
   int64_t stride;
@@ -54,7 +54,7 @@ struct InputMatrix {
   RUNNEL_DEVICE const float* row(int64_t input) const { return data + input * stride; }
 };
 
-// Where a part of a slot's state is, `offset` floats from the start of its layer's.
+// A part of a slot's state, `offset` floats after the start of its layer's.
 template <typename Args>
 RUNNEL_DEVICE float* head_state(const Args& args, int32_t slot, int64_t offset) {
   return reinterpret_cast<float*>(args.states.base + slot * args.states.slot_bytes +

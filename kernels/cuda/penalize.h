@@ -1,7 +1,7 @@
-// Samples from categorical rows with penalties. The block that samples a row changes its logits
-// where they are, chooses the value, and puts them back before it computes log-probabilities. The
-// numbers are those of the CPU (cpu/categorical.cc), to the bit. A batch without penalties does not
-// come here.
+// Samples from categorical rows with penalties. The block that samples a row changes the row's
+// logits in place, chooses the value, and restores the logits before it computes log-probabilities.
+// The numbers have the same bits as on the CPU (cpu/categorical.cc). A batch without penalties does
+// not use this kernel.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace runnel::cuda {
 
-// Shared memory after that of the sampling: of each entry of the ring the value and its logit, and
-// of each bias the logit.
+// Shared memory in addition to that of the sampling: for each entry of the ring the value and its
+// logit, and for each bias the logit.
 RUNNEL_DEVICE constexpr int64_t penalized_shared_bytes(int room) {
   return kCategoricalSharedBytes + (2 * int64_t{room} + kMaxLogitBiases) * 4;
 }
@@ -30,7 +30,7 @@ class PenalizedRow {
 
   RUNNEL_DEVICE PenalizedRow(Block& block, const SampleArgs& args, const RowJob& job)
       : block_(block),
-        logits_(const_cast<float*>(job.head)),  // as they were when the kernel ends
+        logits_(const_cast<float*>(job.head)),  // restored when the kernel ends
         by_(args.recent.penalties[job.row]),
         biases_(args.recent.biases + by_.first_bias),
         ring_(job.recent),
@@ -110,8 +110,8 @@ class PenalizedRow {
   const RowPenalties by_;
   const LogitBias* const biases_;
   const RecentRing ring_;
-  const int room_;          // entries that are looked at
-  int32_t* const entries_;  // [room]: as the ring has them
+  const int room_;          // the entries that are used
+  int32_t* const entries_;  // [room]: a copy of the ring
   float* const given_;      // [room]: their logits
   float* const given_to_biases_;
 };

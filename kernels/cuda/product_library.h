@@ -1,4 +1,5 @@
-// Matrix products by NVIDIA's cuBLASLt, opened at run time: no program needs it to start.
+// Matrix products by NVIDIA's cuBLASLt. The library is opened at run time, so programs start
+// without it.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,10 @@ namespace runnel::cuda {
 
 class ProductLibrary;
 
-// y = x W^T + b, with relu behind it if asked for. Sums are fp32.
+// y = x W^T + b, followed by relu if `relu` is set. Sums are fp32.
 struct ProductArgs {
   const ProductLibrary* library;
-  const void* x;                              // [rows, in], of the weight's precision
+  const void* x;                              // [rows, in], in the weight's precision
   const void* weight;                         // [out, in]
   const float* bias;                          // [out]
   float* y;                                   // [rows, out]
@@ -32,12 +33,12 @@ class ProductLibrary {
   static constexpr int kMostRows = 4096;  // of one product
   static constexpr int64_t kWorkspaceBytes = 32 << 20;
 
-  // Where it is looked for: by the names that the loader knows, and beside the toolkit.
+  // The places where the library is searched: the names that the loader knows, and the folder of
+  // the toolkit.
   static std::vector<std::string> usual_files();
 
-  // Opens the first of `files` that is there. NOT_FOUND says which are missing and what
-  // to do; INTERNAL that the library does not work here; FAILED_PRECONDITION that this build has no
-  // CUDA.
+  // Opens the first of `files` that exists. NOT_FOUND says which files are missing and what to do.
+  // INTERNAL if the library does not work here. FAILED_PRECONDITION if this build has no CUDA.
   static Result<std::unique_ptr<ProductLibrary>> open(
       const std::vector<std::string>& files = usual_files());
 
@@ -45,14 +46,14 @@ class ProductLibrary {
   ProductLibrary(const ProductLibrary&) = delete;
   ProductLibrary& operator=(const ProductLibrary&) = delete;
 
-  // Chooses, once for each shape, by which algorithm it is multiplied: one for each bucket of rows
+  // Chooses the algorithms for a shape, once for each shape. There is one for each bucket of rows
   // (1, 2, 3 to 4, 5 to 8, ... kMostRows), with and without relu, for matrices aligned to 16 bytes
-  // and for others. All that run() then does is call it. `weight`: its in, out, weight_stride,
-  // precision and bias count. INTERNAL where the library has no algorithm.
+  // and for others. run() then only calls it. The shape is in, out, weight_stride, precision and
+  // bias of `weight`. INTERNAL if the library has no algorithm.
   Status plan(const ProductArgs& weight);
 
-  // Enqueues a product of 1 to kMostRows rows, whose shape was planned, on a stream (a
-  // cudaStream_t). INTERNAL when the library refuses. Allocates nothing.
+  // Enqueues a product of 1 to kMostRows rows on a stream (a cudaStream_t). Its shape must have
+  // been planned. INTERNAL if the library refuses. Allocates nothing.
   Status run(const ProductArgs& args, void* stream) const;
 
  private:
@@ -62,7 +63,7 @@ class ProductLibrary {
   std::unique_ptr<Loaded> loaded_;
 };
 
-// In a script among kernels: what is enqueued is the library's.
+// An entry of a script (script.h): work of the library instead of a kernel.
 struct LibraryProduct {
   using Args = ProductArgs;
   static Status enqueue(const Args& args, void* stream) { return args.library->run(args, stream); }

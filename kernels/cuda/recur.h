@@ -1,6 +1,6 @@
-// Linear attention as a recurrence: a block to one head of one row. S stays in registers while the
-// row's inputs pass by, so that a step reads and writes each element of the state once, by slot, or
-// writes it once in several (replay.h).
+// Linear attention as a recurrence. A block computes one head of one row. S stays in registers for
+// all inputs of the row, so that a step reads and writes each element of the state once. With
+// replay (replay.h), it writes each element only once in several steps.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,9 @@ struct RecurArgs {
   int64_t out_stride;
 };
 
-// kRows > 0: rows of S that a thread keeps in registers; the shape must be one that fits(). 0: any
-// shape, with S in memory, where a thread takes several columns if the threads are too few.
+// kRows > 0: the rows of S that a thread keeps in registers; the shape must be one that fits(). 0:
+// any shape, with S in memory. If there are too few threads, a thread then computes several
+// columns.
 template <typename Columns, int kRows, int kBlockThreads, StateForm kForm = StateForm::kPlain>
 struct RecurKernel {
   using Args = RecurArgs;
@@ -136,12 +137,12 @@ struct RecurKernel {
     }
   }
 
-  // S += phi(k) v^T on one row of a share, as one entry of the log has it.
+  // S += phi(k) v^T on one row of a share, for one entry of the log.
   RUNNEL_DEVICE static void redo(Columns& row, float key, const Columns& value) {
     for (int j = 0; j < Columns::kWidth; ++j) row.at[j] = std::fma(key, value.at[j], row.at[j]);
   }
 
-  // The log goes to shared memory, and S, where it is held, and z come up to date.
+  // Copies the log to shared memory, and brings z, and S if it is in registers, up to date.
   template <typename Block, typename States>
   RUNNEL_DEVICE static void catch_up(Block& block, const Args& args, const HeadRun& at,
                                      States& held) {
@@ -174,8 +175,9 @@ struct RecurKernel {
     });
   }
 
-  // What thread t has of phi(k) and v goes to the log; at a flush, what it has of z to the state.
-  // Where S is held, only what stays: the last flush, and entries that no later input takes.
+  // Writes thread t's part of phi(k) and v to the log. At a flush, writes its part of z to the
+  // state. If S is in registers, writes only data that later inputs do not overwrite: the last
+  // flush, and log entries whose place no later input needs.
   template <typename Block>
   RUNNEL_DEVICE static void record(Block& block, const Args& args, const HeadRun& at, int input,
                                    int t) {
@@ -197,8 +199,8 @@ struct RecurKernel {
     }
   }
 
-  // phi(q), take phi(k) and the parts of phi(q) . z go to shared memory, z = keep z + take phi(k)
-  // in place.
+  // Writes phi(q), take phi(k) and the parts of phi(q) . z to shared memory, and computes z = keep
+  // z + take phi(k) in place.
   template <typename Block>
   RUNNEL_DEVICE static void features(Block& block, const Args& args, const HeadRun& at, int input) {
     const float* q = args.q + input * args.q_stride + int64_t{at.head} * args.dk;
@@ -220,8 +222,9 @@ struct RecurKernel {
     });
   }
 
-  // One input: y = phi(q)^T S / (phi(q)^T z + eps). The sums over rows of S go by groups and then
-  // over the groups, those of the normalizer by four, whatever else is in the batch.
+  // Computes one input: y = phi(q)^T S / (phi(q)^T z + eps). The sums over the rows of S are
+  // computed first within groups, then over the groups; those of the normalizer in four parts. This
+  // does not depend on the rest of the batch.
   template <typename Block, typename States>
   RUNNEL_DEVICE static void step(Block& block, const Args& args, const HeadRun& at, int input,
                                  States& held) {
@@ -265,7 +268,7 @@ struct RecurKernel {
     });
   }
 
-  // The same as advance() on a share of a row of S that is in memory.
+  // advance() on a share of a row of S that is in memory.
   template <typename Block>
   RUNNEL_DEVICE static void in_memory(Block& block, const Args& args, const HeadRun& at, int input,
                                       float keep, int row, int column, const Columns& value,
@@ -284,7 +287,7 @@ struct RecurKernel {
     if (!kReplays || at.entry(input) == kReplay - 1) *there = held;
   }
 
-  // x[0] + x[stride] + ..., as four sums side by side.
+  // x[0] + x[stride] + ..., as four interleaved sums.
   RUNNEL_DEVICE static float sum_by_four(const float* x, int count, int stride) {
     float part[4] = {0.0F, 0.0F, 0.0F, 0.0F};
     for (int i = 0; i < count; i += 4) {
@@ -296,7 +299,8 @@ struct RecurKernel {
   }
 };
 
-// The variants: for heads of up to 32 x 32 (two rows of S a thread), 64 x 64, 128 x 128, and any.
+// The variants, for heads of up to 32 x 32 (two rows of S for each thread), 64 x 64, 128 x 128, and
+// of any size.
 template <StateForm kForm>
 struct Recur {
   using Small = RecurKernel<Quad, 2, 128, kForm>;

@@ -1,5 +1,5 @@
-// The arguments of a recurrence, and the kernel that it runs on. The choice looks at the shape and
-// the layout of the states alone, and never at the batch.
+// Chooses the arguments and the kernel of a recurrence. The choice depends only on the shape and
+// the layout of the states, and never on the batch.
 #pragma once
 
 #include <cstdint>
@@ -85,7 +85,7 @@ void with_mamba1_kernel(const Mamba1Args& args, const Use& use) {
 
 inline InputMatrix input_matrix(View view) { return {view.f32(), view.stride}; }
 
-// `rows`: where the device finds them.
+// `rows` must be readable by the device.
 template <typename Terms>
 RuleArgs rule_args(Rows rows, const Recurrence& recurrence, const Terms& terms,
                    const RecurrenceInputs& inputs, States states, View out) {

@@ -1,5 +1,5 @@
-// The recurrence by the rules of kernels/rules.h: a block to one head of one row. S stays in
-// registers while the row's inputs pass by, where they hold it.
+// The recurrence with the rules of kernels/rules.h. A block computes one head of one row. S stays
+// in registers for all inputs of the row, if it fits.
 #pragma once
 
 #include <cmath>
@@ -31,8 +31,8 @@ struct RuleArgs {
   int64_t out_stride;
 };
 
-// kRows as in SharedState. If it is 0, a thread takes several columns where the threads are too
-// few.
+// kRows as in SharedState. If it is 0 and there are too few threads, a thread computes several
+// columns.
 template <Rule kRule, typename Columns, int kRows, int kBlockThreads>
 struct RuleKernel {
   using Args = RuleArgs;
@@ -73,13 +73,14 @@ struct RuleKernel {
   using Shared = SharedState<Columns, kRows, kBlockThreads>;
   using Held = typename Shared::Held;
 
-  // The terms of an input, in shared memory, with the sums over rows of S by groups of threads.
+  // The terms of an input, in shared memory, and the sums over the rows of S for each group of
+  // threads.
   struct Terms {
     float *q, *k, *w, *a, *b;   // [dk]; kMamba2 has no w, a and b here
     float* v;                   // [dv]
     float *corrections, *sums;  // [groups][dv]
   };
-  // What all threads know of an input.
+  // The factors of an input, which all threads have.
   struct Factors {
     float w = 1.0F;           // of S
     float correction = 0.0F;  // of b (a^T S)
@@ -98,7 +99,7 @@ struct RuleKernel {
             at + 4 * dk, at + 5 * dk, sums,        sums + sums_floats(args)};
   }
 
-  // Calls body(share) for a thread's columns, and then for those it takes besides.
+  // Calls body(share) for a thread's columns, and then for the further columns that it computes.
   template <typename Body>
   RUNNEL_DEVICE static void each_share(const Args& args, int t, const Body& body) {
     StateShare share = Shared::share_of(args.dv, t);
@@ -159,8 +160,8 @@ struct RuleKernel {
     return {.w = made.w, .extra = args.skip[head]};
   }
 
-  // One input. The sums over rows of S go by groups and then over the groups, whatever else is in
-  // the batch.
+  // Computes one input. The sums over the rows of S are computed first within groups, then over the
+  // groups. This does not depend on the rest of the batch.
   template <typename Block, typename States>
   RUNNEL_DEVICE static void step(Block& block, const Args& args, int head, int input,
                                  const StatePlace& at, States& held) {
@@ -192,7 +193,7 @@ struct RuleKernel {
     });
   }
 
-  // a^T S, by groups.
+  // Computes a^T S within groups.
   template <typename Block, typename States>
   RUNNEL_DEVICE static void correct(Block& block, const Args& args, const Terms& terms,
                                     const StatePlace& at, States& held) {
@@ -209,7 +210,7 @@ struct RuleKernel {
     });
   }
 
-  // S = diag(w) S + b (a^T S) + k v^T on a share of S, and S^T q, by groups.
+  // Computes S = diag(w) S + b (a^T S) + k v^T on a share of S, and S^T q within groups.
   RUNNEL_DEVICE static void advance(const Args& args, const StateShare& share, const Terms& terms,
                                     const Factors& factors, const StatePlace& at, Held& held) {
     Columns value{};
@@ -235,7 +236,7 @@ struct RuleKernel {
   }
 };
 
-// The variants: for heads of up to 64 x 64, 128 x 128 and the like, and any.
+// The variants, for heads of up to 64 x 64, for 128 x 128 and similar shapes, and for any size.
 template <Rule kRule>
 struct RuleRecur {
   using Medium = RuleKernel<kRule, Quad, 8, 128>;

@@ -1,6 +1,6 @@
-// The launches of one pass through a batch, recorded before any of them runs: launches are compared
-// byte for byte with those of an earlier pass, so that a graph that was captured then is used again
-// exactly where it would do the same.
+// The launches of one pass over a batch, which are recorded before any of them runs. They are
+// compared byte for byte with those of an earlier pass, so that a captured graph is reused only if
+// it would do exactly the same work.
 #pragma once
 
 #include <cstddef>
@@ -31,12 +31,12 @@ class Script {
     bytes_.resize(at + sizeof(Entry) + entry.args_bytes);
     std::memcpy(&bytes_[at], &entry, sizeof(Entry));
     Args same = args;
-    __builtin_clear_padding(&same);  // two launches are the same when their bytes are
+    __builtin_clear_padding(&same);  // because launches are compared by their bytes
     std::memcpy(&bytes_[at + sizeof(Entry)], &same, sizeof(Args));
     ++launches_;
   }
 
-  // Launches on the device what was added, in that order.
+  // Launches the recorded entries on the device, in order.
   void replay(Device& device) const {
     for (size_t at = 0; at < bytes_.size();) {
       Entry entry;

@@ -1,5 +1,5 @@
-// Operations that look at the inputs before: shift and convolution. A thread takes one column of a
-// row through the row's inputs in order, so that out may be x.
+// Operations that use earlier inputs: shift and convolution. A thread computes one column of a row
+// for all inputs of the row in order, so `out` may be x.
 #pragma once
 
 #include <cmath>
@@ -41,7 +41,7 @@ struct ConvolveArgs {
   int64_t out_stride;
 };
 
-// A block takes 128 columns of a row.
+// A block computes 128 columns of a row.
 struct ByColumns {
   static constexpr int kThreads = 128;
   static constexpr int kResident = 8;
@@ -52,7 +52,7 @@ struct ByColumns {
   }
 
  protected:
-  // Calls column(part of the row, column, its place in the slot's state).
+  // Calls column(part of the row, column, its address in the slot's state).
   template <typename Block, typename Args, typename Column>
   RUNNEL_DEVICE static void each_column(Block& block, const Args& args, const Column& column) {
     const int64_t blocks = blocks_of(args.width);
@@ -94,7 +94,7 @@ struct ShiftKernel : ByColumns {
   }
 };
 
-// The bias, then the inputs from the oldest on: the only order of sums.
+// Adds the bias, then the inputs from the oldest on. This is the only order of sums.
 struct ConvolveKernel : ByColumns {
   using Args = ConvolveArgs;
 

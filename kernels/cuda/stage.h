@@ -10,8 +10,8 @@
 
 namespace runnel::cuda {
 
-// An array of the host's that every step reads. The first launch of a batch reads it there and
-// copies it, later ones read the copy: the host's memory is far away.
+// An array in host memory that every step reads. The first launch of a batch reads it there and
+// copies it, and later launches read the copy, because host memory is slow to reach.
 struct Kept {
   const int32_t* from;
   int32_t* copy;  // null: there is nothing to copy
@@ -57,7 +57,7 @@ struct WriteArgs {
   std::byte data[kWrittenBytes];
 };
 
-// Writes bytes that come as its arguments: the host need not wait until the device has them.
+// Writes bytes that are passed as its arguments, so the host does not have to wait for the copy.
 struct WriteKernel {
   using Args = WriteArgs;
   static constexpr int kThreads = kWrittenBytes;

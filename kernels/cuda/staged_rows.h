@@ -1,5 +1,5 @@
-// The rows of a run, and the arrays that its steps read, in the device's own memory: every layer or
-// step reads them, and the host's memory is far away.
+// The rows of a run, and the arrays that its steps read, copied to the device's memory. Every layer
+// or step reads them, and host memory is slow to reach.
 #pragma once
 
 #include <algorithm>
@@ -14,17 +14,18 @@ namespace runnel::cuda {
 
 class StagedRows {
  public:
-  static constexpr int64_t kRowsBytes = 64 << 10;   // a server has at most 4,096 rows
-  static constexpr int kArrays = 3;                 // values, and the two of Outputs
-  static constexpr int64_t kArrayBytes = 32 << 10;  // longer ones are prompts, which are read once
+  static constexpr int64_t kRowsBytes = 64 << 10;  // a server has at most 4,096 rows
+  static constexpr int kArrays = 3;                // values, and the two of Outputs
+  static constexpr int64_t kArrayBytes =
+      32 << 10;  // longer arrays belong to prompts, which are read once
 
-  // Device memory of kRowsBytes, and of kArrays * kArrayBytes.
+  // `rows` and `arrays` are device memory of kRowsBytes and of kArrays * kArrayBytes.
   StagedRows(Buffer rows, Buffer arrays) : here_at_(std::move(rows)), copies_(std::move(arrays)) {}
 
   bool is_empty() const { return staged_.count == 0; }
 
-  // From here to clear(), operations on these rows read slot and first, and freeze rows, in the
-  // device's memory. Returns the arguments of the launch that fills it.
+  // From here to clear(), operations on these rows use the device's memory to read slot and first,
+  // and to freeze rows. Returns the arguments of the launch that fills this memory.
   StageArgs stage(Rows rows) {
     check((2 * int64_t{rows.count} + 1) * 4 <= kRowsBytes, "run: at most 8191 rows");
     int32_t* slot = here_at_.as<int32_t>();
@@ -43,17 +44,17 @@ class StagedRows {
   }
   void clear() { staged_ = {}; }
 
-  // Where the device finds these rows: a run of those staged, or others as they are.
+  // The rows as the device can read them: a part of the staged rows, or other rows unchanged.
   Rows here(Rows rows) const {
     const int64_t begin = place(rows);
     if (begin >= staged_.count) return rows;
     return {here_.slot + begin, here_.first + begin, rows.count};
   }
-  // The most inputs that a row may have; `inputs`, those of all rows, where the host cannot see it.
+  // The most inputs of a row. If the host cannot read the rows, `inputs`: the inputs of all rows.
   int longest(Rows rows, int inputs) const {
     return place(rows) < staged_.count ? longest_ : inputs;
   }
-  // Where the next launch finds an array that every step of the run reads.
+  // The place where the next launch reads an array that every step of the run reads.
   Kept kept(const int32_t* from, int64_t count) {
     if (is_empty()) return {from, nullptr};
     if (const int32_t* here = nearest(from); here != from) return {here, nullptr};
@@ -61,8 +62,8 @@ class StagedRows {
     kept_[arrays_] = from;
     return {from, copy(arrays_++)};
   }
-  // Where an array of the host's can be read: its copy, if an earlier launch of the run has left
-  // one.
+  // The address where an array of host memory can be read: its copy, if an earlier launch of the
+  // run has made one.
   const int32_t* nearest(const int32_t* from) const {
     for (int i = 0; i < arrays_ && !is_empty(); ++i) {
       if (kept_[i] == from) return copy(i);
@@ -72,7 +73,8 @@ class StagedRows {
 
  private:
   int32_t* copy(int i) const { return copies_.as<int32_t>() + i * (kArrayBytes / 4); }
-  // The index of the first row among those staged; their count or more: it is not one of them.
+  // The index of the first of `rows` among the staged rows. If it is not a staged row: the number
+  // of staged rows, or more.
   int64_t place(Rows rows) const {
     return static_cast<int64_t>(
         (reinterpret_cast<uintptr_t>(rows.slot) - reinterpret_cast<uintptr_t>(staged_.slot)) / 4);
@@ -81,8 +83,8 @@ class StagedRows {
   Buffer here_at_, copies_;
   Rows staged_{};                      // count 0: none
   Rows here_{};                        // the same on the device
-  int longest_ = 0;                    // inputs that one of them has
-  const int32_t* kept_[kArrays] = {};  // arrays of the host's that copies_ has
+  int longest_ = 0;                    // the most inputs of one of them
+  const int32_t* kept_[kArrays] = {};  // the host's arrays whose copies are in copies_
   int arrays_ = 0;
 };
 

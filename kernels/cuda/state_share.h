@@ -8,7 +8,7 @@
 
 namespace runnel::cuda {
 
-// Four neighbouring columns, loaded and stored at once.
+// Four adjacent columns, which are loaded and stored at once.
 struct alignas(16) Quad {
   static constexpr int kWidth = 4;
   float at[4];
@@ -18,15 +18,15 @@ struct Single {
   float at[1];
 };
 
-// Which elements of S a thread owns: `Columns::kWidth` columns of every `groups`-th row.
+// The elements of S that a thread owns: `Columns::kWidth` columns of every `groups`-th row.
 struct StateShare {
   int group = 0;   // the first row
   int groups = 0;  // the distance between rows
   int column = 0;  // the first column
 };
 
-// Threads stand side by side along a row of S, and the rows go around the groups of threads. What
-// is left over of the threads has group >= groups and owns nothing.
+// Assigns elements of S to threads. Adjacent threads have adjacent columns, and groups of threads
+// take the rows round-robin. Threads that are left over get group >= groups, and own nothing.
 template <typename Columns>
 RUNNEL_DEVICE constexpr StateShare state_share(int thread, int threads, int dv) {
   const int across = (dv + Columns::kWidth - 1) / Columns::kWidth;

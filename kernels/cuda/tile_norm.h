@@ -1,5 +1,5 @@
-// LayerNorm of a tile's rows, a warp to a row, with the sums of norm.h. Every block of a cluster
-// does it for all rows by itself: that costs less than to tell the others.
+// LayerNorm of a tile's rows. A warp computes one row, with the order of sums of norm.h. Every
+// block of a cluster computes all rows itself, because that costs less than sending them.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,7 @@ class TileNorm {
   RUNNEL_DEVICE TileNorm(Block& block, Tile<Sizes>& tile, int rows, float eps)
       : block_(block), tile_(tile), rows_(rows), eps_(eps) {}
 
-  // Thread t's part of scale and shift sets out.
+  // Starts loading thread t's part of scale and shift.
   RUNNEL_DEVICE RUNNEL_INLINE void fetch(const float* scale, const float* shift, int t) {
     for (int i = 0; i < kEach; ++i) {
       affine_[t].scale[i] = scale[t % kWarp + i * kWarp];
@@ -27,17 +27,17 @@ class TileNorm {
     }
   }
 
-  // x = LayerNorm(x + projected), or of x alone, with what has been fetched; x_pairs is the same in
-  // bf16. All threads see both.
+  // x = LayerNorm(x + projected), or LayerNorm(x), with the fetched scale and shift. x_pairs is the
+  // same in bf16. All threads see both.
   RUNNEL_DEVICE RUNNEL_INLINE void run(bool with_projected) {
     for (int first = 0; first < rows_; first += kTileWarps) run_rows(first, with_projected);
     block_.phase([](int) {});
   }
 
  private:
-  static constexpr int kEach = Sizes::kWidth / kWarp;  // elements of a row that a lane has
+  static constexpr int kEach = Sizes::kWidth / kWarp;  // elements of a row in a lane
   static_assert(Sizes::kWidth % kWarp == 0);
-  static constexpr int kParts = 4;  // sums of a row: the warps of NormKernel
+  static constexpr int kParts = 4;  // partial sums of a row, as many as NormKernel has warps
   struct Affine {
     float scale[kEach] = {};
     float shift[kEach] = {};
@@ -49,7 +49,7 @@ class TileNorm {
     float at[kParts] = {};
   };
 
-  // The sum over a row's columns of what part(t, i, sum) adds to `sum` for a lane's element i.
+  // The sum over a row's columns. part(t, i, sum) adds a lane's element i to `sum`.
   template <typename Part>
   RUNNEL_DEVICE RUNNEL_INLINE void sum(typename Block::template Each<float>& total,
                                        const Part& part) {
@@ -68,7 +68,7 @@ class TileNorm {
     });
   }
 
-  // A row to each warp.
+  // Computes one row in each warp.
   RUNNEL_DEVICE RUNNEL_INLINE void run_rows(int first, bool with_projected) {
     constexpr auto kColumns = static_cast<float>(Sizes::kWidth);
     const auto row = [&](int t) { return first + t / kWarp; };

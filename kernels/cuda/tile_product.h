@@ -1,7 +1,7 @@
-// Products of a tile's rows with a block's part of a weight, with the sums of matmul.h: of each
-// tile of eight outputs the four sums that MatmulBf16 has in four warps. Where a block has many
-// tiles, a warp has two of them at a time and all their sums; where it has few, four warps share a
-// tile.
+// Products of a tile's rows with a block's part of a weight, with the order of sums of matmul.h.
+// Each tile of eight outputs has the four sums that MatmulBf16 has in four warps. If a block has
+// many tiles, a warp computes two tiles at a time, with all their sums. If it has few, four warps
+// share a tile.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@
 
 namespace runnel::cuda {
 
-// A product's inputs in bf16 (tile_pair_index()), and for a split one what rounding has left.
+// A product's inputs in bf16 (tile_pair_index()). For a split product, also the remainders of the
+// rounding.
 struct TileInputs {
   const uint32_t* pairs;
   const uint32_t* rest = nullptr;
@@ -30,7 +31,7 @@ class TileProducts {
                              int rows)
       : block_(block), tile_(tile), weights_(block, tile, companions), rows_(rows) {}
 
-  // Before gather(), of all threads.
+  // To be called by all threads before gather().
   RUNNEL_DEVICE void prepare(int t) { weights_.prepare(t); }
 
   // Starts copies of the first product's weights.
@@ -38,23 +39,24 @@ class TileProducts {
   RUNNEL_DEVICE RUNNEL_INLINE void begin(const First& first) {
     weights_.begin(first);
   }
-  // Makes `share` the product that comes, and starts copies of `next`'s weights, which comes after
-  // it, to the slots that it leaves free. Inside the work of a meeting, or between phases.
+  // Makes `share` the current product, and starts copies of the weights of `next`, the product
+  // after it, to the slots that `share` leaves free. To be called inside the work of a meeting, or
+  // between phases.
   template <typename Now, typename Next>
   RUNNEL_DEVICE RUNNEL_INLINE void turn_to(const Now& share, const Next& next) {
     weights_.turn_to(share, next);
   }
 
-  // The share of a product, of which turn_to() has heard, with the same `next`. Gives
-  // out(row, column, two) for every row and two neighbouring columns, as the block counts them.
-  // Other threads see what out() writes after the next phase or meeting.
+  // Computes a share of a product. turn_to() must have been called for it, with the same `next`.
+  // Calls out(row, column, two) for every row and two adjacent columns; columns are counted within
+  // the block. Other threads see what out() writes after the next phase or meeting.
   template <typename Now, typename Next, typename Out>
   RUNNEL_DEVICE RUNNEL_INLINE void run(const Now& share, const Next& next, const TileInputs& inputs,
                                        Activation activation, const Out& out) {
     for (int first = 0; first < share.tiles; first += kTilesAtOnce) {
       const int left = share.tiles - first;
-      // The most frequent counts of tiles are compiled in, so that no tile needs a check whether it
-      // exists.
+      // The most frequent numbers of tiles are compile-time constants, so that no tile needs a
+      // check whether it exists.
       if (left >= kTilesAtOnce) {
         take(share, next, FullPass<kTilesAtOnce>{first}, inputs, activation, out);
       } else if (left == kTileWarps) {
@@ -71,14 +73,14 @@ class TileProducts {
   }
 
  private:
-  // Tiles [first, first + tiles) of the share.
+  // A pass over tiles [first, first + tiles) of the share.
   struct Pass {
     int first, tiles;
 
     // The position of its first tile's slot in a round of `rounds`.
     RUNNEL_DEVICE int slot(int rounds, int round) const { return first * rounds + round * tiles; }
   };
-  // A pass whose number of tiles is known to the compiler.
+  // A pass whose number of tiles is a compile-time constant.
   template <int kTiles>
   struct FullPass {
     int first;
@@ -94,7 +96,7 @@ class TileProducts {
     FragmentB at[kSlotChunks][2];
   };
 
-  // ---- a warp to two tiles, its own and the one eight further
+  // ---- two tiles for each warp: its own, and the one eight further
 
   // The four sums of each of a warp's tiles.
   struct Sums {
@@ -187,7 +189,7 @@ class TileProducts {
                                             const InputsOf& a) {
     const int slot = pass.slot(Now::kRounds, round);
     const int chunks = Now::chunks(round / Now::kParts);
-    // In such an order that neighbours are of different sums.
+    // In this order, consecutive multiplications belong to different sums.
     const auto half = [](int n) { return n / (kParts * kSlotChunks); };
     const auto part = [](int n) { return n / kSlotChunks % kParts; };
     const auto of = [](int n) { return n % kSlotChunks; };
@@ -224,17 +226,17 @@ class TileProducts {
     });
   }
 
-  // ---- four warps to a tile: each has one of its sums, and of two tiles, its own and the one two
-  // further
+  // ---- four warps for each tile: each computes one of its sums, for two tiles, its own and the
+  // one two further
 
   static_assert(kSlotChunks == kMatmulWarps && kTileWarps == 2 * kMatmulWarps);
-  static constexpr int kSharing = kTileWarps / kMatmulWarps;       // tiles at a time
-  static constexpr int kTilesOfSharing = kTilesShared / kSharing;  // of each of them
-  static constexpr int kSlotsShared = kTileSlots / 2;  // that are read before any is refilled
+  static constexpr int kSharing = kTileWarps / kMatmulWarps;       // tiles at the same time
+  static constexpr int kTilesOfSharing = kTilesShared / kSharing;  // tiles of each group of warps
+  static constexpr int kSlotsShared = kTileSlots / 2;  // slots that are read before any is refilled
 
   struct SharedSums {
     FragmentC at[kTilesOfSharing];
-    Two bias;  // of the tile that the warp finishes
+    Two bias;  // the bias of the tile that the warp finishes
   };
   RUNNEL_DEVICE static int sum_of(int t) { return t / kWarp % kMatmulWarps; }
   // The i-th tile of thread t's warp; negative: none.
@@ -254,7 +256,7 @@ class TileProducts {
   RUNNEL_DEVICE RUNNEL_INLINE void take_shared(const Now& share, const Next& next,
                                                const AnyPass& pass, const TileInputs& inputs,
                                                Activation activation, const Out& out) {
-    // Groups whose slots are read before any is refilled.
+    // The groups whose slots are read before any of them is refilled.
     constexpr int kLeast = kSlotsShared / (kTilesShared * Now::kParts);
     static_assert(kLeast > 0);
     const int together = pass.tiles > 2 ? kLeast : pass.tiles > 1 ? 2 * kLeast : 4 * kLeast;
@@ -321,7 +323,7 @@ class TileProducts {
     });
   }
 
-  // Adds the chunk of a group that is of the warp's sum.
+  // Adds the chunk of a group that belongs to the warp's sum.
   template <typename Now, typename AnyPass, typename EachSums>
   RUNNEL_DEVICE RUNNEL_INLINE void multiply_shared(const AnyPass& pass, int group,
                                                    const TileInputs& inputs, EachSums& sums) {
@@ -350,8 +352,8 @@ class TileProducts {
           load_chunk(slot, sum_of(t), chunks, t % kWarp, of[t].b[part]);
         }
       });
-      // As in multiply(): each half of the inputs' parts by the rounded weights, and then the
-      // rounded inputs by what rounding has left of the weights.
+      // As in multiply(): first each half of the inputs' parts by the rounded weights, then the
+      // rounded inputs by the remainders of the weights.
       constexpr int kProducts = Now::kSplit ? 6 : 2;
       const auto half = [](int n) { return Now::kSplit ? n < 4 ? n / 2 : n - 4 : n; };
       const auto part_a = [](int n) { return Now::kSplit && n < 4 ? n % 2 : 0; };
@@ -363,9 +365,9 @@ class TileProducts {
     }
   }
 
-  // ---- parts of both
+  // ---- functions that both use
 
-  // Loads the chunks of a slot; zeros from `end` on.
+  // Loads the chunks of a slot. Chunks from `end` on are zeros.
   RUNNEL_DEVICE RUNNEL_INLINE static void load_weights(const WeightSlot& slot, int end, int lane,
                                                        Weights& to) {
     RUNNEL_UNROLL
@@ -405,7 +407,8 @@ class TileProducts {
     return *reinterpret_cast<const Two*>(biases + element_c(t % kWarp, 0).col);
   }
 
-  // Refills slots that have been read: thread t the one at position `slot` + at(t), or none.
+  // Refills slots that have been read. Thread t refills the one at position `slot` + at(t), or
+  // none.
   template <typename Now, typename Next, typename At>
   RUNNEL_DEVICE RUNNEL_INLINE void make_room(const Now& share, const Next& next, int slot,
                                              const At& at) {
@@ -418,8 +421,8 @@ class TileProducts {
     block_.each([&](int t) { weights_.fetch(fills[t], slot + at(t)); });
   }
 
-  // Calls use(activation). Relu is known to the compiler there, and then costs one instruction for
-  // each number.
+  // Calls use(activation). Relu is a compile-time constant there, so that it costs one instruction
+  // for each number.
   template <typename Use>
   RUNNEL_DEVICE RUNNEL_INLINE static void for_activation(Activation activation, const Use& use) {
     if (activation == Activation::kRelu) {
@@ -429,7 +432,8 @@ class TileProducts {
     }
   }
 
-  // Gives out what comes of a tile's sums, sum(part, e) the thread's.
+  // Computes the outputs from a tile's sums, and passes them to out(). sum(part, e) is a sum of the
+  // thread.
   template <typename Out, typename Sum>
   RUNNEL_DEVICE RUNNEL_INLINE void give(int tile, Activation activation, const Two& bias, int t,
                                         const Out& out, const Sum& sum) {

@@ -1,6 +1,6 @@
-// Linear attention of a tile's rows: a warp to one head of one row, with the sums of RecurSmall in
-// recur.h, of either form. States are on their way to registers, and logs to shared memory, from
-// before the product that gives the queries.
+// Linear attention of a tile's rows. A warp computes one head of one row, with the order of sums of
+// RecurSmall in recur.h, with either form of the state. Loads of states into registers, and of logs
+// into shared memory, start before the product that computes the queries.
 #pragma once
 
 #include <cmath>
@@ -16,22 +16,22 @@
 
 namespace runnel::cuda {
 
-// A lane owns four neighbouring columns of S, and of every fourth group of rows {g, g + 16} both.
+// A lane owns four adjacent columns of S, in both rows of every fourth pair {g, g + 16}.
 struct LaneShare {
-  int group;   // the first: 0 to 3
-  int column;  // the first
-  // Row `i` of eight.
+  int group;   // the first pair of rows: 0 to 3
+  int column;  // the first column
+  // Row `i` of the lane's eight rows.
   RUNNEL_DEVICE int row(int i) const { return group + i / 2 * 4 + i % 2 * 16; }
 };
 RUNNEL_DEVICE constexpr LaneShare lane_share(int lane) { return {lane / 8, lane % 8 * 4}; }
 
-// Where the group of a row has it: row(i) of group g is at 8 g + i.
+// The index of a row within its group's data: row(i) of group g is at 8 g + i.
 RUNNEL_DEVICE constexpr int place_in_group(int row) {
   return row % 4 * 8 + row % 16 / 4 * 2 + row / 16;
 }
 
-// Where a tile's states are and how they are kept: the plain form is that of replay with a flush at
-// every position and no log.
+// The addresses and the form of a tile's states. The plain form is replay with a flush at every
+// position and no log.
 struct TileStates {
   States states;
   float eps;
@@ -47,7 +47,7 @@ struct TileStates {
 template <typename Block, typename Sizes>
 class TileRecurrence {
  public:
-  // The block's heads are [first_head, first_head + heads).
+  // The block computes heads [first_head, first_head + heads).
   RUNNEL_DEVICE TileRecurrence(Block& block, Tile<Sizes>& tile, int rows, int first_head, int heads,
                                const TileStates& states)
       : block_(block),
@@ -57,15 +57,15 @@ class TileRecurrence {
         heads_(heads),
         states_(states) {}
 
-  // Before gather(), of all threads.
+  // To be called by all threads before gather().
   RUNNEL_DEVICE void prepare(int t) {
     if (t < kTileWarps * kStatesAhead) {
       block_.prepare(&tile_.logged[t / kStatesAhead][t % kStatesAhead], kWarp);
     }
   }
 
-  // Thread t's part of the first states of a layer, which are at `offset` of each slot, sets out,
-  // as of the step that comes.
+  // Starts loading thread t's part of the first states of a layer, which are at `offset` of each
+  // slot, for the step `step`.
   RUNNEL_DEVICE RUNNEL_INLINE void fetch(int64_t offset, int step, int t) {
     RUNNEL_UNROLL
     for (int i = 0; i < kStatesAhead; ++i) {
@@ -73,8 +73,8 @@ class TileRecurrence {
     }
   }
 
-  // Advances what has been fetched over one input of each live row, and gives out(row, column, y),
-  // y the outputs at `column` and its three neighbours.
+  // Advances the fetched states over one input of each live row. Calls out(row, column, y), where y
+  // is the outputs at `column` and the three columns after it.
   template <typename Out>
   RUNNEL_DEVICE RUNNEL_INLINE void run(int64_t offset, int step, const Out& out) {
     constexpr int kTogether = kStatesAhead * kTileWarps;
@@ -92,15 +92,15 @@ class TileRecurrence {
  private:
   struct Held {
     Quad row[8];
-    float z = 0.0F;  // of the lane's row
-    int item = -1;   // none: of no row that steps
+    float z = 0.0F;  // z of the lane's row
+    int item = -1;   // -1: belongs to no row that steps
     int batch_row = 0;
-    int logged = 0;  // entries
+    int logged = 0;  // entries in the log
   };
   struct Place {
     int item = -1, row = 0, head = 0;
   };
-  // Which layer and step, and which of the states that a warp has on their way.
+  // A layer, a step, and the index of a state among those that a warp is loading.
   struct Turn {
     int64_t offset;
     int step;
@@ -113,7 +113,7 @@ class TileRecurrence {
   RUNNEL_DEVICE int row_of(int item) const {
     return static_cast<int>(static_cast<unsigned>(item) / static_cast<unsigned>(heads_));
   }
-  // Of all the network's.
+  // The index of the head among all heads of the network.
   RUNNEL_DEVICE int head_of(const Held& held) const {
     return first_head_ + held.item - held.batch_row * heads_;
   }
@@ -124,7 +124,7 @@ class TileRecurrence {
            head_of(held) * states_.head_floats;
   }
 
-  // An item to each warp; those from `behind` on set out, below 0: none.
+  // Each warp computes one item. Loads of the items from `behind` on are started; below 0: none.
   template <typename Out>
   RUNNEL_DEVICE RUNNEL_INLINE void run_items(const Turn& turn, int behind,
                                              typename Block::template Each<Held>& held,
@@ -157,14 +157,15 @@ class TileRecurrence {
     }
     block_.each([&](int t) {
       const LaneShare share = lane_share(t % kWarp);
-      if (place[t].item < 0 || share.group != 0) return;  // four lanes have the same
+      if (place[t].item < 0 || share.group != 0) return;  // four lanes have the same result
       const float divisor = normalizer[t] + states_.eps;
       for (float& y : sums[t].at) y = y / divisor;
       out(place[t].row, place[t].head * kTileHeadSize + share.column, sums[t]);
     });
   }
 
-  // Of a warp: phi(q) and phi(k), by place_in_group(), and their parts of phi(q) . z, [row % 4][8].
+  // A warp's scratch memory: phi(q) and phi(k), by place_in_group(), and their parts of phi(q) . z,
+  // [row % 4][8].
   RUNNEL_DEVICE float* scratch(int t) const {
     return tile_.projected + t / kWarp * 3 * kTileHeadSize;
   }
@@ -172,7 +173,7 @@ class TileRecurrence {
     return tile_.wide + held.item * 3 * kTileHeadSize;  // [row][head][q, k, v]
   }
 
-  // Zeros where there is nothing, or what was held would go on taking registers.
+  // Loads zeros if there is no item. Otherwise the old values would stay alive in registers.
   RUNNEL_DEVICE RUNNEL_INLINE void load(const Turn& turn, int item, int lane, Held& to) {
     to = {};
     const int warp = item % kTileWarps;
@@ -196,7 +197,7 @@ class TileRecurrence {
     }
     if (states_.flush > 1) block_.brought(&tile_.logged[warp][turn.ahead]);
   }
-  // What a step leaves: the state at a flush, or an entry of the log.
+  // Writes the result of a step: the state at a flush, otherwise an entry of the log.
   RUNNEL_DEVICE RUNNEL_INLINE void store(const Turn& turn, int t, const Held& held) const {
     const int lane = t % kWarp;
     float* to = state(turn.offset, held);
@@ -213,7 +214,7 @@ class TileRecurrence {
     to[kTileHeadSize * kTileHeadSize + lane] = held.z;
   }
 
-  // S and z come up to date by what the log says.
+  // Brings S and z up to date with the entries of the log.
   RUNNEL_DEVICE RUNNEL_INLINE void catch_up(const Turn& turn, int t, Held& held) const {
     const LaneShare share = lane_share(t % kWarp);
     const TileLog& log = tile_.logs[t / kWarp][turn.ahead];
@@ -248,7 +249,7 @@ class TileRecurrence {
     dot[lane % 4 * 8 + lane / 4] = query_of * held.z;
   }
 
-  // S += phi(k) v^T on the lane's share, and its part of phi(q)^T S.
+  // Computes S += phi(k) v^T on the lane's share. Returns its part of phi(q)^T S.
   RUNNEL_DEVICE RUNNEL_INLINE Quad advance(int t, Held& held) const {
     const LaneShare share = lane_share(t % kWarp);
     const float* query = scratch(t) + share.group * 8;
@@ -270,7 +271,7 @@ class TileRecurrence {
     return total;
   }
 
-  // One of the four sums that RecurSmall's normalizer is made of.
+  // One of the four sums of which RecurSmall's normalizer consists.
   RUNNEL_DEVICE float part_of_normalizer(int t) const {
     const float* dot = scratch(t) + 2 * kTileHeadSize + t % 4 * 8;
     float part = 0.0F;
@@ -280,11 +281,11 @@ class TileRecurrence {
 
   Block& block_;
   Tile<Sizes>& tile_;
-  const int items_;  // heads of rows, a row's side by side
+  const int items_;  // heads of rows; the heads of a row are adjacent
   const int first_head_;
   const int heads_;
   const TileStates states_;
-  int turn_ = 0;  // of the states on their way
+  int turn_ = 0;  // of the states that are being loaded
   typename Block::template Each<Held> held_[kStatesAhead];
 };
 

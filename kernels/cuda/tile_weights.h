@@ -1,8 +1,9 @@
-// The weights of a tile's products on their way to shared memory. A block has a ring of slots, each
-// for a part of a tile of eight outputs; what has been used makes room for what comes a ring later,
-// in the same product or in the next one, across the meetings between them. The blocks that have
-// the same share of other tiles of rows (companions) get the same at the same time, and memory
-// gives it once: one of them after the other has it copied to all.
+// Copies the weights of a tile's products to shared memory. A block has a ring of slots, each for a
+// part of a tile of eight outputs. A slot that has been used is refilled with the weights that are
+// needed one ring later, in the same product or in the next one, while meetings take place between
+// them. The blocks that have the same share, but for other tiles of rows (companions), receive the
+// same weights at the same time, and memory is read once: the companions take turns in copying to
+// all of them.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +16,27 @@
 
 namespace runnel::cuda {
 
-// Which of the 2^log blocks of a tile this is.
+// The index of the block among the 2^log blocks of a tile.
 struct Rank {
   int at = 0;
   int log = 0;
 
   RUNNEL_DEVICE constexpr int of() const { return 1 << log; }
-  // The first of the block's share of `parts`; the first of the next one's is where it ends.
+  // The first and the end of the block's share of `parts`.
   RUNNEL_DEVICE constexpr int first(int parts) const { return parts * at >> log; }
   RUNNEL_DEVICE constexpr int end(int parts) const { return parts * (at + 1) >> log; }
 };
 
-// The shape of a product with kIn inputs, as its weight lies in memory (matmul.h). A tile takes
-// kRounds slots, one after the other; those of a split weight alternate between its parts.
+// The shape of a product with kIn inputs, whose weight has the layout of matmul.h. A tile takes
+// kRounds slots, one after the other. The slots of a split weight alternate between its parts.
 template <int in, bool split = false>
 struct ProductShape {
   static constexpr int kIn = in;
   static constexpr bool kSplit = split;
   static constexpr int kParts = split ? 2 : 1;
   static constexpr int kChunks = in / kChunkBf16;
-  static constexpr int kGroups = (kChunks + kSlotChunks - 1) / kSlotChunks;  // of chunks in a slot
+  static constexpr int kGroups =
+      (kChunks + kSlotChunks - 1) / kSlotChunks;  // groups of chunks; a slot has one
   static constexpr int kRounds = kGroups * kParts;
   static constexpr int kSlotBytes = 4 * kChunkWords * kSlotChunks;
   static constexpr int kTileBytes = 4 * tile_words(kChunks, split);
@@ -53,19 +55,19 @@ struct ProductShape {
   }
 };
 
-// A block's share of a product: a run of neighbouring tiles of eight outputs.
+// A block's share of a product: adjacent tiles of eight outputs.
 template <int in, bool split = false>
 struct Share : ProductShape<in, split> {
   const void* panels = nullptr;
   int begin = 0;
   int tiles = 0;
 
-  // Where the weight has tile `j` of the block's counting, which goes on from `begin`.
+  // The index in the weight of the block's tile `j`.
   RUNNEL_DEVICE int tile(int j) const { return begin + j; }
 };
 
-// Of queries, keys and values, those of the block's heads: tiles count through queries, keys and
-// values of head after head.
+// The block's share of queries, keys and values: those of its heads. Tiles are counted through the
+// queries, keys and values of one head after the other.
 template <int in, int heads>
 struct HeadShare : ProductShape<in> {
   const void* panels = nullptr;
@@ -81,7 +83,7 @@ struct HeadShare : ProductShape<in> {
   }
 };
 
-// One of two shares, of which only the run of the kernel shows which.
+// One of two shares; which one is known only when the kernel runs.
 template <typename First, typename Second>
 struct EitherShare {
   bool is_first;
@@ -94,7 +96,7 @@ RUNNEL_DEVICE constexpr EitherShare<First, Second> either(bool is_first, const F
   return {is_first, first, second};
 }
 
-// Block `rank`'s share of `out` outputs, `together` tiles of which are never parted.
+// Block `rank`'s share of `out` outputs. Groups of `together` tiles are not divided.
 template <int in, bool split = false>
 RUNNEL_DEVICE constexpr Share<in, split> share_of(const void* panels, int out, Rank rank,
                                                   int together = 1) {
@@ -109,37 +111,38 @@ RUNNEL_DEVICE constexpr HeadShare<in, heads> share_of_heads(const void* panels, 
   return {{}, panels, 0, (rank.end(heads) - first) * kTiles, first};
 }
 
-// The blocks of a cluster with the same share of other tiles of rows, 2^ranks_log ranks from one to
-// the next.
+// The blocks of a cluster that have the same share, for different tiles of rows. Their ranks are
+// 2^ranks_log apart.
 struct Companions {
-  int rank = 0;  // this one's, in the cluster
+  int rank = 0;  // of this block in the cluster
   int ranks_log = 0;
-  int of = 1;         // how many; a power of two, at most kTileSlots
-  unsigned mask = 0;  // of their ranks; 0: this one is alone
+  int of = 1;         // the number of companions; a power of two, at most kTileSlots
+  unsigned mask = 0;  // the mask of their ranks; 0: this block has no others
 
   RUNNEL_DEVICE static Companions of_rank(int rank, int ranks_log, int ranks) {
     Companions all = {rank, ranks_log, ranks >> ranks_log, 0};
     for (int i = 0; i < all.of && all.of > 1; ++i) all.mask |= 1U << all.at(i);
     return all;
   }
-  // The rank of the i-th.
+  // The rank of companion i.
   RUNNEL_DEVICE int at(int i) const { return (rank & ((1 << ranks_log) - 1)) + (i << ranks_log); }
 };
 
-// Tiles that are under way at once: two to a warp, its own and the one eight further.
+// The number of tiles that are computed at the same time: two for each warp, its own and the one
+// eight further.
 inline constexpr int kTilesOfWarp = 2;
 inline constexpr int kTilesAtOnce = kTilesOfWarp * kTileWarps;
 
-// Slots are filled and used in the order of positions, which count through all products: of a
-// product, from pass to pass of kTilesAtOnce tiles, in each from round to round, in each from tile
-// to tile. Positions given to members count from the product's first.
+// Slots are filled and used in the order of positions, which count through all products. Within a
+// product they go through passes of kTilesAtOnce tiles, in a pass through rounds, and in a round
+// through tiles. Positions that are passed to members count from the product's first.
 template <typename Block, typename Sizes>
 class TileWeights {
  public:
   RUNNEL_DEVICE TileWeights(Block& block, Tile<Sizes>& tile, const Companions& companions)
       : block_(block), tile_(tile), companions_(companions) {}
 
-  // Before gather(), of all threads.
+  // To be called by all threads before gather().
   RUNNEL_DEVICE void prepare(int t) {
     if (t >= kTileSlots) return;
     block_.prepare(&tile_.filled[t], 1);
@@ -163,7 +166,7 @@ class TileWeights {
     start_ += positions(now);
   }
 
-  // The slot of a position. A thread reads it after await().
+  // The slot of a position. A thread may read it after await().
   RUNNEL_DEVICE const WeightSlot& slot(int at) const { return tile_.slots[slot_of(at)]; }
   RUNNEL_DEVICE void await(int at) { block_.await(&tile_.filled[slot_of(at)], turn_of(at) - 1); }
 
@@ -259,7 +262,8 @@ class TileWeights {
   Block& block_;
   Tile<Sizes>& tile_;
   const Companions companions_;
-  int start_ = kTileSlots;  // the product's first position, of all that come and a ring before
+  // The position of the product's first slot; the count starts at kTileSlots.
+  int start_ = kTileSlots;
 };
 
 }  // namespace runnel::cuda

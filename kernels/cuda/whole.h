@@ -1,9 +1,10 @@
-// The whole network in one kernel: some blocks of a cluster take a tile of up to 16 rows through
-// all layers and steps, sampling included. A block has a part of the outputs of every product, and
-// some heads; what the others need of it lies in one piece, and goes 16 bytes at a time to the same
-// place in their shared memory while they meet. A cluster has one tile or several; their blocks
-// with the same part get its weights together. The sums are those of the kernels that do one
-// operation each, so the bits are, and a batch may go either way.
+// The whole network in one kernel. Several blocks of a cluster compute a tile of up to 16 rows
+// through all layers and steps, including sampling. Each block computes a part of the outputs of
+// every product, and some heads. The part that the other blocks need is contiguous, and is sent 16
+// bytes at a time to the same place in their shared memory while they meet. A cluster has one tile
+// or several; blocks with the same part of different tiles receive its weights together. The sums
+// are those of the kernels for single operations, and so are the bits. So a batch may be computed
+// either way.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@
 
 namespace runnel::cuda {
 
-inline constexpr int kWholeLayers = 32;  // at most: they are arguments of the kernel
+// The most layers, because they are arguments of the kernel.
+inline constexpr int kWholeLayers = 32;
 
 struct WholeNorm {
   const float* scale;  // null: none
@@ -36,7 +38,7 @@ struct WholeArgs {
   const int32_t* slot;  // [rows]
   int rows;
   int tile_rows;  // of each tile
-  int ranks_log;  // of the blocks of a tile: 2^ranks_log
+  int ranks_log;  // a tile has 2^ranks_log blocks
   int steps;
   int layers;
   Activation activation;
@@ -46,10 +48,10 @@ struct WholeArgs {
   const void* predictor;
   WholeNorm final_norm;
   TileStates states;
-  int64_t layer_bytes;  // from one layer's states to the next one's
+  int64_t layer_bytes;  // the distance between the states of two layers
   Control* control;
   SampledTo to;
-  int64_t to_stride;  // from one step's to the next one's
+  int64_t to_stride;  // the distance between the values of two steps
   Recent recent;
   // The last member: __builtin_clear_padding() (script.h) of GCC 12 counts padding that comes after
   // an array from the array's start.
@@ -88,23 +90,24 @@ class WholeRun {
   static constexpr int kWidth = Sizes::kWidth;
   // Whether the last linear2 and the predictor are split products.
   static constexpr bool kSplitEnd = Sizes::kHead != HeadKind::kCategorical;
-  static constexpr int kTogether = 2;  // tiles of the hidden layer: a step of the next product
+  // Tiles of the hidden layer, which are a step of the next product.
+  static constexpr int kTogether = 2;
   static constexpr int kHiddenPairs = kTileRows * Sizes::kFfn / 2;
 
-  // Asked for anew each time, since registers are scarce: the tile's first row in the batch, and
-  // its first block in the cluster.
+  // The tile's first row in the batch, and its first block in the cluster. They are computed each
+  // time they are needed, because registers are scarce.
   RUNNEL_DEVICE int first() const {
     return static_cast<int>(block_.index() >> rank_.log) * args_.tile_rows;
   }
   RUNNEL_DEVICE int first_rank() const { return block_.rank() & -rank_.of(); }
 
-  // The last tiles of a cluster may have none.
+  // The rows of a tile. The last tiles of a cluster may have none.
   RUNNEL_DEVICE static int rows_of(const WholeArgs& args, int first) {
     const int left = args.rows > first ? args.rows - first : 0;
     return left < args.tile_rows ? left : args.tile_rows;
   }
 
-  // ---- the parts of the network that are this block's
+  // ---- this block's shares of the network
 
   RUNNEL_DEVICE auto qkv(int layer) const {
     return share_of_heads<kWidth, Sizes::kHeads>(args_.layer[layer].qkv, rank_);
@@ -118,7 +121,7 @@ class WholeRun {
   RUNNEL_DEVICE auto linear2(int layer) const {
     return share<Sizes::kFfn>(args_.layer[layer].linear2, kWidth);
   }
-  // Those that end a step, and what comes after the last.
+  // The shares that end a step, and the share after the last step.
   RUNNEL_DEVICE auto linear2_last() const {
     return share<Sizes::kFfn, kSplitEnd>(args_.layer[args_.layers - 1].linear2, kWidth);
   }
@@ -176,7 +179,8 @@ class WholeRun {
   }
 
   RUNNEL_DEVICE RUNNEL_INLINE void attention(int layer, int step) {
-    // No sooner: a LayerNorm that waits for its scale would wait for these as well.
+    // This must not be earlier, because a LayerNorm that waits for its scale would wait for these
+    // loads, too.
     block_.each([&](int t) { recurrence_.fetch(layer * args_.layer_bytes, step, t); });
     products_.run(qkv(layer), out(layer), {tile_.x_pairs}, Activation::kNone,
                   [&](int row, int column, Two two) {
@@ -189,7 +193,7 @@ class WholeRun {
         tile_.attended[tile_pair_index(row, column + i)] = block_.pack(y.at[i], y.at[i + 1]);
       }
     });
-    constexpr int kSteps = kTileHeadSize / kTileK;  // of a head
+    constexpr int kSteps = kTileHeadSize / kTileK;  // steps of a head
     block_.meet(bytes_of((Sizes::kHeads - heads_) * kSteps, lanes_of_pairs()), [&] {
       block_.each([&](int t) {
         send_pairs(tile_.attended, first_head_ * kSteps, (first_head_ + heads_) * kSteps, t);
@@ -216,7 +220,8 @@ class WholeRun {
     return either(!is_last(layer), qkv(is_last(layer) ? layer : layer + 1), predictor());
   }
 
-  // In the last layer with what rounding has left of the hidden layer, where that counts.
+  // In the last layer, also keeps the remainders of the hidden layer's rounding, if they are
+  // needed.
   RUNNEL_DEVICE RUNNEL_INLINE void feed_forward(int layer, int step) {
     const bool in_parts = kSplitEnd && is_last(layer);
     const auto own = linear1(layer);
@@ -275,21 +280,21 @@ class WholeRun {
     };
   }
 
-  // ---- what blocks send each other, in pieces of up to 16 bytes a lane
+  // ---- data that blocks send each other, in pieces of up to 16 bytes for each lane
 
-  // The bytes of `pieces` pieces that other blocks send, of `lanes` lanes each.
+  // The bytes of `pieces` pieces of `lanes` lanes each, which other blocks send.
   RUNNEL_DEVICE static int bytes_of(int pieces, int lanes) { return pieces * lanes * 16; }
 
-  // Sends the block's pieces [begin, end) to all others, a warp to some of the pieces for some of
-  // the blocks. A lane that `sends` has 16 bytes at at(piece). All loads start before the first
-  // store.
+  // Sends the block's pieces [begin, end) to all other blocks. Each warp sends some of the pieces
+  // to some of the blocks. A lane that `sends` has 16 bytes at at(piece). All loads start before
+  // the first store.
   template <typename At>
   RUNNEL_DEVICE RUNNEL_INLINE void send_pieces(int begin, int end, int t, bool sends,
                                                const At& at) {
     constexpr int kHeld = 4;  // pieces
     const int log = rank_.of() < kTileWarps ? rank_.log : kTileWarpsLog;
-    const int blocks = 1 << log;          // that warps have for themselves
-    const int apart = kTileWarps >> log;  // from one of a warp's pieces to the next one
+    const int blocks = 1 << log;          // a warp sends to every `blocks`-th block
+    const int apart = kTileWarps >> log;  // the distance between two pieces of a warp
     const int warp = t / kWarp;
     RUNNEL_ROLL
     for (int first = begin + (warp >> log); first < end; first += kHeld * apart) {
@@ -310,7 +315,7 @@ class WholeRun {
     }
   }
 
-  // Steps [begin, end) of pairs (tile_pair_index()): a lane has rows r and r + 8.
+  // Sends steps [begin, end) of pairs (tile_pair_index()). A lane has rows r and r + 8.
   RUNNEL_DEVICE RUNNEL_INLINE void send_pairs(uint32_t* pairs, int begin, int end, int t) {
     const int lane = t % kWarp;
     send_pieces(begin, end, t, lane < lanes_of_pairs(), [&](int step) {
@@ -319,7 +324,7 @@ class WholeRun {
   }
   RUNNEL_DEVICE int lanes_of_pairs() const { return (rows_ < 8 ? rows_ : 8) * 4; }
 
-  // The share's tiles of a projection, eight columns each.
+  // Sends the share's tiles of a projection, of eight columns each.
   template <typename Product>
   RUNNEL_DEVICE RUNNEL_INLINE void send_projected(const Product& share, int t) {
     const int row = t % kTileRows;
@@ -336,7 +341,7 @@ class WholeRun {
 
   // ---- the end of a step
 
-  // A row's output goes to the block that samples it.
+  // Computes the head's outputs, and sends those of each row to the block that samples it.
   RUNNEL_DEVICE RUNNEL_INLINE void predict(int step) {
     if (args_.final_norm.scale != nullptr) {
       block_.each([&](int t) { norm_.fetch(args_.final_norm.scale, args_.final_norm.shift, t); });
@@ -372,20 +377,20 @@ class WholeRun {
     });
   }
 
-  // The rank that samples a row: rank r has the heads from heads * r / ranks on, so of 16 ranks and
-  // fewer heads the even ones have none, and are first in turn.
+  // The rank that samples a row. Rank r has the heads from heads * r / ranks on. So with 16 ranks
+  // and fewer heads, the even ranks have no heads, and are first in turn.
   RUNNEL_DEVICE int owner(int row) const {
     const int at = row & (rank_.of() - 1);
     return (at << 1 & (rank_.of() - 1)) | at << 1 >> rank_.log;
   }
-  // The first row of the tile that the block samples; the next ones are as many rows further as
-  // there are ranks.
+  // The first row of the tile that the block samples. The distance to the next ones is the number
+  // of ranks.
   RUNNEL_DEVICE int first_sampled() const {
     return rank_.at >> 1 | (rank_.at & 1) << rank_.log >> 1;
   }
 
-  // Draws the rows' values and sends them to all. While the blocks meet, those that have drawn
-  // compute what the values weigh, where the head allows it.
+  // Draws the rows' values and sends them to all blocks. While the blocks meet, the ones that have
+  // drawn values compute their log-probabilities, if the head allows it.
   RUNNEL_DEVICE RUNNEL_INLINE void sample(int step) {
     const bool more = step + 1 < args_.steps;
     const int at_once = head_rows_at_once(args_.head) << rank_.log;
@@ -401,10 +406,10 @@ class WholeRun {
     }
   }
 
-  // Rows of [begin, end) that have not stepped stay as they are.
+  // Keeps the rows of [begin, end) that have not stepped frozen. They get no value.
   RUNNEL_DEVICE RUNNEL_INLINE void freeze(int begin, int end, int step, bool more) {
     const SampledTo to = args_.to.from(step * args_.to_stride + first());
-    // A phase: what draw() sends may reach this block's own values.
+    // A phase is needed, because draw() may send to this block's own values.
     block_.phase([&](int t) {
       if (t < begin || t >= end || owner(t) != rank_.at || live(t)) return;
       to.rows[t].row = -1;
@@ -438,8 +443,8 @@ class WholeRun {
     }
   }
 
-  // The rows that are drawn at once, `from` and those after it; of rows that have not stepped:
-  // none, which only the one who draws has to know (`draws`).
+  // The rows that are drawn at the same time, `from` and those after it. A row that has not stepped
+  // is left out; only the block that draws needs to know this (`draws`).
   RUNNEL_DEVICE auto jobs(int from, int step, bool draws) const {
     const SampledTo to = args_.to.from(step * args_.to_stride + first());
     return [=, this](int i) {
@@ -464,7 +469,7 @@ class WholeRun {
   Block& block_;
   const WholeArgs& args_;
   Tile<Sizes>& tile_;
-  const Rank rank_;  // of the tile's blocks
+  const Rank rank_;  // of this block among the tile's blocks
   const int rows_;
   const int first_head_, heads_;
   TileProducts<Block, Sizes> products_;

@@ -1,7 +1,8 @@
-// A directory that can be served, loaded and checked as a whole: a bundle, whose config.json,
-// model.safetensors and, where config.json asks for it, tokenizer say everything; or a model
-// as its makers publish it (published.h), with weights in one file or several. Or a GGUF file,
-// which says everything by itself (gguf_bundle.h).
+// Loads and checks everything that is needed to serve a model. There are three kinds:
+// - a bundle: a directory with config.json, model.safetensors and, if config.json asks for it, a
+//   tokenizer;
+// - a model as its makers publish it (published.h), with weights in one file or several;
+// - a GGUF file, which has everything in it (gguf_bundle.h).
 #pragma once
 
 #include <algorithm>
@@ -22,25 +23,29 @@ struct Bundle {
   std::string directory;  // or the GGUF file
   Spec spec;
   std::map<std::string, Tensor, std::less<>> tensors;    // by name
-  std::shared_ptr<const TensorMemory> memory;            // that they lie in
+  std::shared_ptr<const TensorMemory> memory;            // that holds the tensors
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: values are not text
 
-  // Checks the elements of all tensors that nobody has checked: memory->check(). make_model() does.
+  // Checks the elements of all tensors that have not been checked yet: memory->check().
+  // make_model() checks them, too.
   Status check_numbers() const;
 
-  // The weight digest. It is computed while the weights are used: ask for it after make_model().
+  // The weight digest. It is computed in the background while the weights are used, so ask for it
+  // after make_model().
   Result<std::string> digest() const { return memory->digest(); }
 
-  // Whether any weight is in blocks, as those of quantized GGUF files are.
+  // Whether any weight is in blocks, as in quantized GGUF files.
   bool has_blocks() const {
     return std::ranges::any_of(tensors, [](const auto& one) { return is_blocks(one.second.type); });
   }
 };
 
-// Reads and checks a bundle, a published model or a GGUF file, but for the elements of its tensors,
-// which are checked when they are used. NOT_FOUND when a file is missing,
-// INVALID_ARGUMENT naming file, tensor or key, expected and found for everything else that is wrong
-// with it, RESOURCE_EXHAUSTED when the memory is not there.
+// Reads and checks a bundle, a published model or a GGUF file. The elements of its tensors are
+// checked later, when they are used.
+// - NOT_FOUND if a file is missing.
+// - INVALID_ARGUMENT for any other fault in the files; the message names the file, the tensor or
+//   key, what was expected and what was found.
+// - RESOURCE_EXHAUSTED if there is not enough memory.
 Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress = {});
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// config.json as text: read and validated, and written.
+// Reads, validates and writes the text of config.json.
 #pragma once
 
 #include <string>

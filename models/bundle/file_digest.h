@@ -1,4 +1,4 @@
-// The SHA-256 of files. A thread of its own computes it while the weights in them are packed.
+// The SHA-256 of files. A separate thread computes it while the weights in the files are packed.
 #pragma once
 
 #include <atomic>
@@ -19,17 +19,17 @@ namespace runnel {
 
 class FileDigest {
  public:
-  // Starts the thread. The files outlive the object, whose destructor stops the thread at the next
-  // piece of a file. Throws std::system_error when no thread can be started.
+  // Starts the thread. The files must outlive the object. The destructor stops the thread at the
+  // next piece of a file. Throws std::system_error if no thread can be started.
   explicit FileDigest(std::span<const WeightFile> files);
 
-  // Bytes of the files that have been hashed.
+  // The number of bytes that have been hashed.
   int64_t done() const { return done_.load(std::memory_order_relaxed); }
 
-  // Waits for the digest for at most this time, and returns null if it is not known by then. Of one
-  // file it is the SHA-256, in hex; of several it is the output of
-  // `sha256sum *.safetensors | sha256sum`. INVALID_ARGUMENT when a file cannot be read or has been
-  // cut short, RESOURCE_EXHAUSTED when there is no memory to read it into.
+  // Waits for the digest for at most this time. Null if it is not known by then. For one file it is
+  // the SHA-256 in hex. For several files it is the output of `sha256sum *.safetensors |
+  // sha256sum`. INVALID_ARGUMENT if a file cannot be read or has been cut short, RESOURCE_EXHAUSTED
+  // if there is no memory for reading.
   const Result<std::string>* wait_for(std::chrono::milliseconds time);
 
  private:

@@ -1,4 +1,4 @@
-// A model in a GGUF file.
+// Loads a model from a GGUF file.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace runnel {
 
-// Reads and checks such a file, with the errors of load_bundle().
+// Reads and checks a GGUF file, with the errors of load_bundle().
 Result<Bundle> load_gguf(const std::string& path, LoadProgress progress = {});
 
 }  // namespace runnel

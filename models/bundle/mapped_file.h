@@ -16,10 +16,10 @@ namespace runnel {
 
 class MappedFile {
  public:
-  // NOT_FOUND when the file cannot be opened, INVALID_ARGUMENT when it is no regular file or
-  // shorter than `least` bytes, of which the message says that they are `what`; RESOURCE_EXHAUSTED
-  // when it cannot be mapped. The file must not be cut short while it is mapped: replace a file by
-  // renaming another one over it.
+  // NOT_FOUND if the file cannot be opened. INVALID_ARGUMENT if it is not a regular file or is
+  // shorter than `least` bytes; `what` says in the message what these bytes are. RESOURCE_EXHAUSTED
+  // if it cannot be mapped. The file must not be truncated while it is mapped: to replace a file,
+  // rename another one over it.
   static Result<MappedFile> open(const std::string& path, int64_t least, const char* what);
 
   MappedFile() = default;
@@ -30,20 +30,21 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // The file that is mapped, also if its path names another one by now.
+  // The mapped file, even if another file has its path by now.
   const RegularFile& file() const { return *file_; }
 
-  // Takes the pages of its bytes out of this process's memory until somebody reads them. Others'
-  // bytes stay.
+  // Removes the pages that hold `bytes` from this process's memory until they are read again. Does
+  // nothing if the bytes are not in this mapping.
   void release(std::span<const std::byte> bytes) const;
 
  private:
   std::string path_;
-  std::optional<RegularFile> file_;  // none of an object that is not open
+  std::optional<RegularFile> file_;  // none: the object is not open
   std::span<const std::byte> bytes_;
 };
 
-// INVALID_ARGUMENT, naming file and tensor, when an element is a NaN or an infinity.
+// INVALID_ARGUMENT if an element is a NaN or an infinity. The message names the file and the
+// tensor.
 Status check_finite(const Tensor& tensor, std::string_view name, const std::string& file);
 
 // "FILE: tensor 'NAME': WHAT", as INVALID_ARGUMENT.

@@ -1,4 +1,4 @@
-// Checks of a model's files against its spec, whatever the files are.
+// Checks a model's files against its spec, for every kind of files.
 #pragma once
 
 #include <span>
@@ -14,15 +14,15 @@
 
 namespace runnel {
 
-// Every expected tensor that is read is there, and no other one but those whose names begin with a
-// text of `skipped`. INVALID_ARGUMENT names `file`, which holds `tensors`, and `asker`, whose sizes
-// they follow from.
+// Checks that `tensors` has every expected tensor that is read, and no other tensors, except those
+// whose names begin with a text of `skipped`. INVALID_ARGUMENT names `file`, which has the tensors,
+// and `asker`, the file whose sizes decide which tensors are expected.
 Status check_names(const std::vector<ExpectedTensor>& expected,
                    std::span<const std::string_view> skipped, const StoredTensors& tensors,
                    const std::string& file, const std::string& asker);
 
-// No token's value is beyond the spec's. INVALID_ARGUMENT names `file` and `asker`, which has the
-// number of values.
+// Checks that no token's value is beyond the spec's vocabulary. INVALID_ARGUMENT names `file` and
+// `asker`, the file that has the size of the vocabulary.
 Status check_values(const Tokenizer& tokenizer, const Spec& spec, const std::string& file,
                     const std::string& asker);
 

@@ -28,15 +28,16 @@ struct StoredTensor {
 // By name.
 using StoredTensors = std::map<std::string, StoredTensor, std::less<>>;
 
-// The tensor where it lies in `data`. INVALID_ARGUMENT when it is missing or has another shape than
-// `shape`; the message names `file`, the tensor, what was expected and what was found.
+// The tensor, in place in `data`. INVALID_ARGUMENT if it is missing or does not have the shape
+// `shape`. The message names `file`, the tensor, what was expected and what was found.
 Result<Tensor> find_tensor(const StoredTensors& tensors, std::span<const std::byte> data,
                            std::string_view name, std::span<const int64_t> shape,
                            const std::string& file);
 
-// Parses a header; `data_bytes` is how much data follows it. Checked: JSON, types, shapes against
-// byte counts, offsets inside the data, no overlap, no hole. Errors are INVALID_ARGUMENT naming
-// `file`, the tensor, what was expected and what was found.
+// Parses a header, which is followed by `data_bytes` bytes of data. It checks the JSON, the types,
+// the shapes against the byte counts, and that the tensors lie within the data without overlaps or
+// gaps. Errors are INVALID_ARGUMENT naming `file`, the tensor, what was expected and what was
+// found.
 Result<StoredTensors> parse_safetensors_header(std::string_view json, int64_t data_bytes,
                                                const std::string& file);
 

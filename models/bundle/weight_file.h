@@ -17,14 +17,14 @@ namespace runnel {
 
 class WeightFile {
  public:
-  // Maps the file, a GGUF file if its name ends so, with the errors of MappedFile::open() and of
-  // parse_safetensors_header() or parse_gguf_header().
+  // Maps the file. It is a GGUF file if its name has that ending. Errors are those of
+  // MappedFile::open() and of parse_safetensors_header() or parse_gguf_header().
   static Result<WeightFile> open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   const RegularFile& file() const { return file_.file(); }
   const StoredTensors& tensors() const { return tensors_; }
-  // Of a GGUF file: GgufHeader::metadata.
+  // GgufHeader::metadata, for a GGUF file.
   const Json& metadata() const { return metadata_; }
 
   // As find_tensor().

@@ -1,8 +1,9 @@
 #include "models/gated_linear/config.h"
 
+#include <array>
 #include <string>
 
-#include "base/limits.h"
+#include "models/config_keys.h"
 
 namespace runnel {
 namespace {
@@ -19,32 +20,31 @@ constexpr std::array kKeyNorms = {
 };
 constexpr float kMaxDecayLimit = 1e9F;
 
-// Calls visit(key, member, least, largest) for every size.
-template <typename Sizes, typename Visit>
-void each_size(Sizes& sizes, const Visit& visit) {
-  visit("layers", sizes.layers, 1, kMaxLayers);
-  visit("width", sizes.width, 1, kMaxWidth);
-  visit("heads", sizes.heads, 1, kMaxWidth);
-  visit("key_heads", sizes.key_heads, 1, kMaxWidth);
-  visit("key_size", sizes.dk, 1, kMaxWidth);
-  visit("value_size", sizes.dv, 1, kMaxWidth);
-  visit("ffn", sizes.ffn, 1, kMaxWidth);
-  visit("taps", sizes.taps, 0, kMaxTaps);
-  visit("decay_rank", sizes.decay_rank, 0, kMaxWidth);
-  visit("gate_rank", sizes.gate_rank, 0, kMaxWidth);
-}
-
-// Calls visit(key, member) for every switch.
-template <typename Sizes, typename Visit>
-void each_switch(Sizes& sizes, const Visit& visit) {
-  visit("convolution_bias", sizes.convolution_bias);
-  visit("gate", sizes.gate);
-  visit("beta", sizes.beta);
-  visit("negative", sizes.negative);
-  visit("gate_in_norm_name", sizes.gate_in_norm_name);
-  visit("joined_ffn", sizes.joined_ffn);
-  visit("tied", sizes.tied);
-}
+constexpr auto kKeys = [](auto& sizes, auto& keys) {
+  keys.choice("mixer", sizes.mixer, kGatedMixers);
+  keys.size("layers", sizes.layers, 1, kMaxLayers);
+  keys.size("width", sizes.width);
+  keys.size("heads", sizes.heads);
+  keys.size("key_heads", sizes.key_heads);
+  keys.size("key_size", sizes.dk);
+  keys.size("value_size", sizes.dv);
+  keys.size("ffn", sizes.ffn);
+  keys.size("taps", sizes.taps, 0, kMaxTaps);
+  keys.size("decay_rank", sizes.decay_rank, 0);
+  keys.size("gate_rank", sizes.gate_rank, 0);
+  keys.choice("map", sizes.map, kMaps);
+  keys.choice("key_norm", sizes.key_norm, kKeyNorms);
+  keys.on("convolution_bias", sizes.convolution_bias);
+  keys.on("gate", sizes.gate);
+  keys.on("beta", sizes.beta);
+  keys.on("negative", sizes.negative);
+  keys.on("gate_in_norm_name", sizes.gate_in_norm_name);
+  keys.on("joined_ffn", sizes.joined_ffn);
+  keys.on("tied", sizes.tied);
+  keys.eps("norm_eps", sizes.norm_eps);
+  keys.number("decay_limit", sizes.decay_limit, kMaxDecayLimit, sizes.decay_limit > 0.0F);
+  keys.rows("table_rows", sizes.table_rows);
+};
 
 }  // namespace
 
@@ -75,24 +75,7 @@ void check_sizes(const GatedLinearSpec& sizes, const GatedLinearKeys& keys, Faul
 }
 
 void read_gated_linear(const Fields& root, Faults& faults, Spec& spec) {
-  auto& sizes = spec.model.emplace<GatedLinearSpec>();
-  const Fields model = root.object(
-      "model", {"family",           "mixer",      "layers",     "width",     "heads",
-                "key_heads",        "key_size",   "value_size", "ffn",       "taps",
-                "decay_rank",       "gate_rank",  "map",        "key_norm",  "gate",
-                "convolution_bias", "beta",       "negative",   "norm_eps",  "gate_in_norm_name",
-                "decay_limit",      "joined_ffn", "tied",       "table_rows"});
-  sizes.mixer = model.choice("mixer", kGatedMixers);
-  each_size(sizes, [&](const char* key, int& size, int64_t least, int64_t largest) {
-    size = model.small(key, least, largest);
-  });
-  sizes.map = model.choice("map", kMaps);
-  sizes.key_norm = model.choice("key_norm", kKeyNorms);
-  each_switch(sizes, [&](const char* key, bool& on) { on = model.boolean(key, on); });
-  sizes.norm_eps = model.eps("norm_eps", sizes.norm_eps);
-  sizes.decay_limit = model.number("decay_limit", sizes.decay_limit, kMaxDecayLimit);
-  sizes.table_rows = model.small("table_rows", spec.vocabulary, kMaxVocabulary);
-  spec.head.values = spec.vocabulary;
+  const auto& sizes = read_keys<GatedLinearSpec>(kKeys, root, spec);
   if (!faults.ok()) return;
   check_sizes(sizes,
               {"model.heads", "model.key_heads", "model.key_size", "model.value_size", "model.taps",
@@ -101,16 +84,7 @@ void read_gated_linear(const Fields& root, Faults& faults, Spec& spec) {
 }
 
 OrderedJson model_to_json(const GatedLinearSpec& sizes, const Spec& /*spec*/) {
-  OrderedJson model;
-  model["mixer"] = name_of(kGatedMixers, sizes.mixer);
-  each_size(sizes, [&](const char* key, int size, int64_t, int64_t) { model[key] = size; });
-  model["map"] = name_of(kMaps, sizes.map);
-  model["key_norm"] = name_of(kKeyNorms, sizes.key_norm);
-  each_switch(sizes, [&](const char* key, bool on) { model[key] = on; });
-  model["norm_eps"] = shortest(sizes.norm_eps);
-  if (sizes.decay_limit > 0.0F) model["decay_limit"] = shortest(sizes.decay_limit);
-  model["table_rows"] = sizes.table_rows;
-  return model;
+  return write_keys(kKeys, sizes);
 }
 
 }  // namespace runnel

@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// As bundles and published files name them.
+// The names of the mixers in bundles and published files.
 inline constexpr std::array kGatedMixers = {
     Choice{"gla", GatedMixer::kGla},
     Choice{"retnet", GatedMixer::kRetNet},
@@ -18,20 +18,20 @@ inline constexpr std::array kGatedMixers = {
     Choice{"hgrn2", GatedMixer::kHgrn2},
 };
 
-// What a file calls the sizes that check_sizes() looks at.
+// The keys of a file that have the sizes that check_sizes() compares, for messages.
 struct GatedLinearKeys {
   const char *heads, *key_heads, *dk, *dv, *taps, *mixer;
 };
 
-// Checks that sizes fit one another, after each has been checked by itself. The first fault goes
-// to `faults`.
+// Checks that the sizes fit each other. Each size must have been checked by itself before. Adds the
+// first fault to `faults`.
 void check_sizes(const GatedLinearSpec& sizes, const GatedLinearKeys& keys, Faults& faults);
 
-// Reads "model" of the root into spec.model and spec.head; what is wrong goes to `faults`. The
-// spec's vocabulary has been read.
+// Reads "model" of the root into spec.model and spec.head; faults are added to `faults`. The spec's
+// vocabulary must have been read.
 void read_gated_linear(const Fields& root, Faults& faults, Spec& spec);
 
-// What read_gated_linear() reads. `sizes` are those of `spec`.
+// The JSON that read_gated_linear() reads. `sizes` must be those of `spec`.
 OrderedJson model_to_json(const GatedLinearSpec& sizes, const Spec& spec);
 
 }  // namespace runnel

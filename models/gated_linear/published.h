@@ -5,8 +5,8 @@
 
 namespace runnel {
 
-// Reads the family's part into spec.model, spec.vocabulary and spec.head; what is wrong goes to the
-// config's faults.
+// Reads the family's part into spec.model, spec.vocabulary and spec.head; faults are added to the
+// config's.
 void read_published_gated_linear(const PublishedModel& model, Spec& spec);
 
 }  // namespace runnel

@@ -1,6 +1,6 @@
-// The sizes and choices that only the gated linear family reads, and the tensors that follow from
-// them: GLA, RetNet, DeltaNet, Gated DeltaNet, KDA and HGRN2, as flash-linear-attention has them.
-// Every field is documented in docs/bundle.md.
+// The sizes and options that only the gated linear family reads, and the tensors that follow from
+// them. The family has GLA, RetNet, DeltaNet, Gated DeltaNet, KDA and HGRN2, in the form of
+// flash-linear-attention. Every field is documented in docs/bundle.md.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace runnel {
 
 struct Spec;
 
-// What a layer mixes its inputs with. All else of a layer is the same.
+// The mixer of a layer. The rest of a layer is the same for all of them.
 enum class GatedMixer : uint8_t { kGla, kRetNet, kDeltaNet, kGatedDeltaNet, kKda, kHgrn2 };
 
 struct GatedLinearSpec {
@@ -24,7 +24,7 @@ struct GatedLinearSpec {
   int layers = 0;
   int width = 0;      // of the residual stream
   int heads = 0;      // each with a state of its own
-  int key_heads = 0;  // of k, and with it of q where corrects(), else of v and the decay
+  int key_heads = 0;  // of k, and if corrects() also of q, else also of v and the decay
   int dk = 0;
   int dv = 0;
   int ffn = 0;
@@ -37,19 +37,19 @@ struct GatedLinearSpec {
   bool convolution_bias = false;
   bool gate = true;       // the output gate
   bool beta = true;       // DeltaNet: beta follows from the input; false: it is 1
-  bool negative = false;  // beta is up to 2
+  bool negative = false;  // beta is at most 2 instead of 1
   float norm_eps = 1e-6F;
   float decay_limit = 0.0F;  // GLA: log w is at least minus this; 0: no limit
 
   bool gate_in_norm_name = false;  // "g_norm_swish_gate" for "g_norm"
-  bool joined_ffn = false;         // mlp.gate_proj holds the rows of mlp.up_proj, too
+  bool joined_ffn = false;         // mlp.gate_proj also has the rows of mlp.up_proj
   bool tied = false;               // the head is the embedding
-  int table_rows = 0;              // of embedding and head: Spec::vocabulary and padding
+  int table_rows = 0;              // of embedding and head: Spec::vocabulary, then padding
 
-  // Has the delta rule.
+  // Whether it has the delta rule.
   bool corrects() const { return mixer >= GatedMixer::kDeltaNet && mixer <= GatedMixer::kKda; }
   bool rotates() const { return mixer == GatedMixer::kRetNet; }
-  // Columns of what a layer computes.
+  // Columns of a layer's activations.
   int query_width() const { return (corrects() ? key_heads : heads) * dk; }
   int key_width() const { return key_heads * dk; }
   int value_width() const { return (corrects() ? heads : key_heads) * dv; }
@@ -57,9 +57,9 @@ struct GatedLinearSpec {
   int decay_width() const;  // 0: constant
 };
 
-// Names in a layer.
+// Names of tensors in a layer.
 struct GatedLinearNames {
-  const char *q, *k, *v;  // k of HGRN2 is the forget gate
+  const char *q, *k, *v;  // in HGRN2, k is the forget gate
   const char* norm;       // of the output
 };
 GatedLinearNames names_of(const GatedLinearSpec& sizes);
@@ -67,13 +67,13 @@ GatedLinearNames names_of(const GatedLinearSpec& sizes);
 // The recurrence of a layer, without its tensors.
 Recurrence recurrence_of(const GatedLinearSpec& sizes);
 
-// What each layer keeps of the past.
+// The states of each layer.
 std::vector<LayerStates> layers_of(const GatedLinearSpec& sizes);
 
 // Every tensor of the model.
 std::vector<ExpectedTensor> tensors_of(const GatedLinearSpec& sizes, const Spec& spec);
 
-// The model's shape in words, as rows of (what, text).
+// A description of the network for people, as rows of (name, text).
 std::vector<std::pair<std::string, std::string>> description_of(const GatedLinearSpec& sizes,
                                                                 const Spec& spec);
 

@@ -18,14 +18,14 @@ struct HybridKeys {
   const char *layers, *heads, *kv_heads, *head_size, *recurrent_heads, *key_heads, *dk, *dv;
 };
 
-// Checks that the sizes fit each other. The range of each size must have been checked before. The
-// first fault goes to `faults`.
+// Checks that the sizes fit each other. The range of each size must have been checked before. Adds
+// the first fault to `faults`.
 void check_sizes(const HybridSpec& sizes, const HybridKeys& keys, Faults& faults);
 
 // Sets the most positions of a sequence, and the default number of positions.
 void set_positions(int64_t most, Spec& spec);
 
-// Reads the key "model" of the root into spec.model, spec.positions and spec.head. Faults go to
+// Reads the key "model" of the root into spec.model, spec.positions and spec.head. Adds faults to
 // `faults`. The spec's vocabulary must have been read before.
 void read_hybrid(const Fields& root, Faults& faults, Spec& spec);
 

@@ -6,8 +6,8 @@
 namespace runnel {
 
 // Reads the keys that begin with the file's architecture ("qwen35", "lfm2", "granitehybrid",
-// "falcon-h1" or "nemotron_h") into spec.model, spec.vocabulary, spec.positions and spec.head; what
-// is wrong goes to the config's faults.
+// "falcon-h1" or "nemotron_h") into spec.model, spec.vocabulary, spec.positions and spec.head;
+// faults are added to the config's.
 void read_gguf_hybrid(const PublishedModel& model, Spec& spec);
 
 }  // namespace runnel

@@ -46,7 +46,7 @@ struct FeedForward {
 };
 
 struct Layer {
-  Matrix recurrent_norm, attention_norm;  // of what each of the mixers reads
+  Matrix recurrent_norm, attention_norm;  // of the input of each mixer
   std::optional<RecurrentMixer> recurrent;
   std::optional<AttentionMixer> attention;
   std::optional<FeedForward> feed_forward;
@@ -55,7 +55,7 @@ struct Layer {
 // Reads the layers of a bundle.
 class Loader {
  public:
-  // All outlive the object. `angles` are those of the attention, of all positions.
+  // All arguments must outlive the object. `angles` are the rotary angles of all positions.
   Loader(const HybridSpec& sizes, const NetworkParts& parts, View angles)
       : sizes_(sizes),
         names_(names_of(sizes)),
@@ -66,8 +66,8 @@ class Loader {
   const WeightReader& weights() const { return weights_; }
   const HybridNames& names() const { return names_; }
   Layer layer(int index) const;
-  // The scale of the norm `tensor` times `factor`, of several heads side by side; zero-centred
-  // where the style is.
+  // The scale of the norm `tensor` times `factor`, repeated for `heads` heads. Adds 1 if the style
+  // is zero-centred.
   Matrix norm(const std::string& tensor, float factor = 1.0F, int heads = 1) const;
 
  private:
@@ -77,7 +77,7 @@ class Loader {
   void read_convolution(const std::string& name, RecurrentMixer& mixer) const;
   AttentionMixer attention(int index) const;
   FeedForward feed_forward(int index) const;
-  // exp(A_log), for which a GGUF file has -exp(A_log).
+  // exp(A_log). A GGUF file has -exp(A_log) instead.
   std::vector<float> rates(const std::string& tensor) const;
 
   Weight pack(const std::string& name, bool bias) const;

@@ -1,4 +1,4 @@
-// The hybrid family as a recurrent network: the one forward pass, written in backend operations.
+// The hybrid family as a recurrent network: its forward pass, written in backend operations.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace runnel {
 
-// `sizes` are those of the bundle's spec. Throws std::bad_alloc when the memory is not there.
+// `sizes` must be those of the bundle's spec. Throws std::bad_alloc if there is not enough memory.
 std::unique_ptr<Network> make_network(const HybridSpec& sizes, const NetworkParts& parts);
 
 }  // namespace runnel

@@ -136,13 +136,13 @@ HybridNames names_of(const HybridSpec& sizes);
 Recurrence recurrence_of(const HybridSpec& sizes);
 Attention attention_of(const HybridSpec& sizes);
 
-// What each layer keeps of the past: S and the convolution's inputs, then the attention's cache.
+// The states of each layer: S and the convolution's inputs, then the attention's cache.
 std::vector<LayerStates> layers_of(const HybridSpec& sizes);
 
 // Every tensor of the model.
 std::vector<ExpectedTensor> tensors_of(const HybridSpec& sizes, const Spec& spec);
 
-// The model's shape in words, as rows of (label, text).
+// A description of the network for people, as rows of (name, text).
 std::vector<std::pair<std::string, std::string>> description_of(const HybridSpec& sizes,
                                                                 const Spec& spec);
 

@@ -6,14 +6,14 @@
 
 namespace runnel {
 
-// Reads "model" of the root into spec.model, spec.positions and spec.head; what is wrong goes to
-// `faults`. The spec's vocabulary has been read.
+// Reads "model" of the root into spec.model, spec.positions and spec.head; faults are added to
+// `faults`. The spec's vocabulary must have been read.
 void read_linear_transformer(const Fields& root, Faults& faults, Spec& spec);
 
-// What read_linear_transformer() reads. `sizes` are those of `spec`.
+// The JSON that read_linear_transformer() reads. `sizes` must be those of `spec`.
 OrderedJson model_to_json(const LinearTransformerSpec& sizes, const Spec& spec);
 
-// As config.json has it: "elu", ...
+// The name in config.json: "elu", ...
 const char* feature_map_name(FeatureMap map);
 
 }  // namespace runnel

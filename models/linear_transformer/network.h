@@ -1,5 +1,5 @@
-// The linear transformer of Katharopoulos et al. (2020) as a recurrent network: the one forward
-// pass, written in backend operations.
+// The linear transformer of Katharopoulos et al. (2020) as a recurrent network: its forward pass,
+// written in backend operations.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// `sizes` are those of the bundle's spec. Throws std::bad_alloc when the memory is not there.
+// `sizes` must be those of the bundle's spec. Throws std::bad_alloc if there is not enough memory.
 std::unique_ptr<Network> make_network(const LinearTransformerSpec& sizes,
                                       const NetworkParts& parts);
 

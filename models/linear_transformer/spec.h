@@ -1,6 +1,6 @@
-// The sizes and choices that only the linear transformer reads (Katharopoulos et al. 2020), and the
-// tensors that follow from them. The softmax transformer of the same paper has the same tensors and
-// differs in its attention alone. Every field is documented in docs/bundle.md.
+// The sizes and options that only the linear transformer (Katharopoulos et al. 2020) reads, and the
+// tensors that follow from them. The softmax transformer of the same paper has the same tensors,
+// and only its attention differs. Every field is documented in docs/bundle.md.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ struct LinearTransformerSpec {
   int ffn = 0;
 
   FeatureMap feature_map = FeatureMap::kElu;
-  RandomFeatures features;  // of a random map, without its tensors
-  bool normalize = false;   // queries and keys: to unit length, then scaled by sigma
+  RandomFeatures features;  // of a random feature map, without its tensors
+  bool normalize = false;   // scales queries and keys to unit length, then by sigma
   bool gate = false;        // the state forgets
-  bool softmax = false;     // softmax attention instead, without any of the above
+  bool softmax = false;     // softmax attention, which uses none of the four fields above
   float softmax_scale = 0;  // factor of its scores
   float attention_eps = 1e-6F;
   float norm_eps = 1e-5F;
@@ -41,7 +41,7 @@ struct LinearTransformerSpec {
 
   // Features of a query or key, per head: the rows of S.
   int feature_size() const { return is_random(feature_map) ? features.size() : query_size; }
-  // Columns of a position's vector; 0: there is none.
+  // Columns of a position's vector; 0: positions have no vector.
   int position_width() const {
     if (position == PositionKind::kNone) return 0;
     return combine == Combine::kAdd ? value_width : width - value_width;
@@ -54,14 +54,14 @@ Recurrence recurrence_of(const LinearTransformerSpec& sizes);
 // The attention of a layer with softmax, with a cache of fp32.
 Attention attention_of(const LinearTransformerSpec& sizes);
 
-// What each layer keeps of the past.
+// The states of each layer.
 std::vector<LayerStates> layers_of(const LinearTransformerSpec& sizes);
 
-// Every tensor of the model, by the names of fast-transformers: the one list that loading, checking
-// and counting go by. `sizes` are those of `spec`.
+// Every tensor of the model, by the names of fast-transformers. Loading, checking and counting use
+// this list. `sizes` must be those of `spec`.
 std::vector<ExpectedTensor> tensors_of(const LinearTransformerSpec& sizes, const Spec& spec);
 
-// The model's shape in words, as rows of (what, text).
+// A description of the network for people, as rows of (name, text).
 std::vector<std::pair<std::string, std::string>> description_of(const LinearTransformerSpec& sizes,
                                                                 const Spec& spec);
 

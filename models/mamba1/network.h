@@ -1,5 +1,5 @@
-// Mamba-1 and Falcon-Mamba (Gu and Dao 2023) as recurrent networks: the one forward pass, written
-// in backend operations.
+// Mamba-1 and Falcon-Mamba (Gu and Dao 2023) as recurrent networks: its forward pass, written in
+// backend operations.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// `sizes` are those of the bundle's spec. Throws std::bad_alloc when the memory is not there.
+// `sizes` must be those of the bundle's spec. Throws std::bad_alloc if there is not enough memory.
 std::unique_ptr<Network> make_network(const Mamba1Spec& sizes, const NetworkParts& parts);
 
 }  // namespace runnel

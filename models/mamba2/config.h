@@ -6,14 +6,14 @@
 
 namespace runnel {
 
-// The largest limit of dt. A published one above it is no limit.
+// The largest limit of dt. A larger one in a published file counts as no limit.
 inline constexpr float kMaxTimeStep = 1e9F;
 
-// Reads "model" of the root into spec.model and spec.head; what is wrong goes to `faults`. The
-// spec's vocabulary has been read.
+// Reads "model" of the root into spec.model and spec.head; faults are added to `faults`. The spec's
+// vocabulary must have been read.
 void read_mamba2(const Fields& root, Faults& faults, Spec& spec);
 
-// What read_mamba2() reads. `sizes` are those of `spec`.
+// The JSON that read_mamba2() reads. `sizes` must be those of `spec`.
 OrderedJson model_to_json(const Mamba2Spec& sizes, const Spec& spec);
 
 }  // namespace runnel

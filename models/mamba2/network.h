@@ -1,4 +1,4 @@
-// Mamba-2 (Dao and Gu 2024) as a recurrent network: the one forward pass, written in backend
+// Mamba-2 (Dao and Gu 2024) as a recurrent network: its forward pass, written in backend
 // operations.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// `sizes` are those of the bundle's spec. Throws std::bad_alloc when the memory is not there.
+// `sizes` must be those of the bundle's spec. Throws std::bad_alloc if there is not enough memory.
 std::unique_ptr<Network> make_network(const Mamba2Spec& sizes, const NetworkParts& parts);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Mamba-2 as it is published: by Hugging Face's transformers, flash-linear-attention or
+// Mamba-2 in its published forms: of Hugging Face's transformers, flash-linear-attention or
 // state-spaces.
 #pragma once
 
@@ -8,22 +8,23 @@
 
 namespace runnel {
 
-// Reads the family's part into spec.model, spec.vocabulary and spec.head; what is wrong goes to the
-// config's faults.
+// Reads the family's part into spec.model, spec.vocabulary and spec.head; faults are added to the
+// config's.
 void read_published_mamba2(const PublishedModel& model, Spec& spec);
 
-// Whether it is a config of state-spaces whose layers are not Mamba-1. This family refuses layers
-// that no family has.
+// Whether `config` is a config of state-spaces whose layers are not Mamba-1. If no family has these
+// layers, this family reports the fault.
 bool is_untyped_mamba2(const PublishedConfig& config);
 
-// ssm_cfg.layer of a config of state-spaces, whose code takes "Mamba1" where it is absent; "" of
-// another config.
+// The value of ssm_cfg.layer in a config of state-spaces. If the key is absent, "Mamba1", as in
+// state-spaces' code. "" for any other config.
 std::string state_spaces_layer(const PublishedConfig& config);
 
-// Faults where a config of state-spaces asks for what neither Mamba-1 nor Mamba-2 does here.
+// Adds a fault if a config of state-spaces asks for something that neither Mamba-1 nor Mamba-2
+// supports here.
 void refuse_state_spaces_options(const PublishedConfig& config);
 
-// [least, most] of dt, where the key is there.
+// Reads [least, most] of dt if the key is there.
 void read_time_step_limit(const PublishedConfig& config, const char* key, float& least,
                           float& most);
 

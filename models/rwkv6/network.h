@@ -1,4 +1,4 @@
-// RWKV-5.2 and RWKV-6 (Peng et al. 2024) as recurrent networks: the one forward pass, written in
+// RWKV-5.2 and RWKV-6 (Peng et al. 2024) as recurrent networks: its forward pass, written in
 // backend operations.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// `sizes` are those of the bundle's spec. Throws std::bad_alloc when the memory is not there.
+// `sizes` must be those of the bundle's spec. Throws std::bad_alloc if there is not enough memory.
 std::unique_ptr<Network> make_network(const Rwkv6Spec& sizes, const NetworkParts& parts);
 
 }  // namespace runnel

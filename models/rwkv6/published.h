@@ -1,12 +1,12 @@
-// RWKV-5.2 and RWKV-6 as BlinkDL publishes them.
+// RWKV-5.2 and RWKV-6 in the form that BlinkDL publishes.
 #pragma once
 
 #include "models/bundle/published.h"
 
 namespace runnel {
 
-// Reads the family's part into spec.model, spec.vocabulary and spec.head; what is wrong goes to the
-// config's faults. The sizes are those of the tensors.
+// Reads the family's part into spec.model, spec.vocabulary and spec.head; faults are added to the
+// config's. The sizes follow from the tensors' shapes.
 void read_published_rwkv6(const PublishedModel& model, Spec& spec);
 
 }  // namespace runnel

@@ -23,11 +23,11 @@ struct Rwkv6Spec {
   int width = 0;  // of the residual stream, of keys and of values
   int heads = 0;  // divides the width
   int ffn = 0;
-  int mix_rank = 0;    // of version 6: of each of the five mixes
+  int mix_rank = 0;    // of each of the five mixes of version 6
   int decay_rank = 0;  // of version 6
   float norm_eps = 1e-5F;
   float head_norm_eps = 64e-5F;  // of ln_x
-  int table_rows = 0;            // of embedding and head: Spec::vocabulary and padding
+  int table_rows = 0;            // of embedding and head: Spec::vocabulary, then padding
 
   bool is_six() const { return version == Rwkv6Version::kSix; }
   int head_size() const { return width / heads; }
@@ -36,13 +36,13 @@ struct Rwkv6Spec {
 // The recurrence of a layer, without its tensors.
 Recurrence recurrence_of(const Rwkv6Spec& sizes);
 
-// What each layer keeps of the past.
+// The states of each layer.
 std::vector<LayerStates> layers_of(const Rwkv6Spec& sizes);
 
 // Every tensor of the model.
 std::vector<ExpectedTensor> tensors_of(const Rwkv6Spec& sizes, const Spec& spec);
 
-// The model's shape in words, as rows of (what, text).
+// A description of the network for people, as rows of (name, text).
 std::vector<std::pair<std::string, std::string>> description_of(const Rwkv6Spec& sizes,
                                                                 const Spec& spec);
 

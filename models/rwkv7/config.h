@@ -6,11 +6,11 @@
 
 namespace runnel {
 
-// Reads "model" of the root into spec.model and spec.head; what is wrong goes to `faults`. The
-// spec's vocabulary has been read.
+// Reads "model" of the root into spec.model and spec.head; faults are added to `faults`. The spec's
+// vocabulary must have been read.
 void read_rwkv7(const Fields& root, Faults& faults, Spec& spec);
 
-// What read_rwkv7() reads. `sizes` are those of `spec`.
+// The JSON that read_rwkv7() reads. `sizes` must be those of `spec`.
 OrderedJson model_to_json(const Rwkv7Spec& sizes, const Spec& spec);
 
 }  // namespace runnel

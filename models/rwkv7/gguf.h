@@ -5,8 +5,8 @@
 
 namespace runnel {
 
-// Reads the keys that begin with "rwkv7." into spec.model, spec.vocabulary and spec.head; what is
-// wrong goes to the config's faults.
+// Reads the keys that begin with "rwkv7." into spec.model, spec.vocabulary and spec.head; faults
+// are added to the config's.
 void read_gguf_rwkv7(const PublishedModel& model, Spec& spec);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// The sizes and choices that only RWKV-7 reads (Peng et al. 2025), and the tensors that follow from
+// The sizes and options that only RWKV-7 (Peng et al. 2025) reads, and the tensors that follow from
 // them. Every field is documented in docs/bundle.md.
 #pragma once
 
@@ -19,11 +19,11 @@ struct Spec;
 enum class Rwkv7Names : uint8_t {
   kOfficial,  // BlinkDL's: blocks.0.att.receptance.weight; low-rank matrices are [in, out]
   kFla,       // flash-linear-attention's: model.layers.0.attn.r_proj.weight; [out, in]
-  kFlaX,      // the same before April 2025: attn.x_x [6, width] instead of attn.x_r and others
+  kFlaX,      // kFla before April 2025: attn.x_x [6, width] instead of attn.x_r and others
   kGguf,      // of GGUF files: blk.0.time_mix_receptance.weight; [out, in], and x_x as kFlaX
 };
 
-// Widths between the two matrices of low rank.
+// The ranks of the pairs of low-rank matrices.
 struct Rwkv7Ranks {
   int decay = 0;  // w1, w2
   int rate = 0;   // a1, a2
@@ -34,43 +34,43 @@ struct Rwkv7Ranks {
 struct Rwkv7Spec {
   Rwkv7Names names = Rwkv7Names::kOfficial;
   int layers = 0;
-  int width = 0;        // of the residual stream, and of keys of all heads together
+  int width = 0;        // of the residual stream, and of the keys of all heads together
   int heads = 0;        // divides both widths
-  int value_width = 0;  // values of all heads together; officially `width`
+  int value_width = 0;  // of the values of all heads together; in official models, `width`
   int ffn = 0;
   Rwkv7Ranks ranks;
 
-  bool input_norm = true;  // ln0, behind the embedding
-  bool norm_bias = true;   // of all LayerNorms but that of heads, which has one
+  bool input_norm = true;  // ln0, which follows the embedding
+  bool norm_bias = true;   // of all LayerNorms except that of heads, which always has a bias
   float norm_eps = 1e-5F;
   float head_norm_eps = 64e-5F;  // of ln_x
   float key_eps = 0.0F;          // kappa / sqrt(|kappa|^2 + eps); 0: kappa / max(|kappa|, 1e-12)
 
   bool tied = false;   // the head is the embedding
-  int table_rows = 0;  // of embedding and head: Spec::vocabulary and padding behind it
+  int table_rows = 0;  // of embedding and head: Spec::vocabulary, then padding
 
   int key_size() const { return width / heads; }
   int value_size() const { return value_width / heads; }
 };
 
-// Whether the six mixes of a layer are one tensor, x_x, and not x_r and others.
+// Whether the six mixes of a layer are one tensor, x_x, instead of x_r and others.
 constexpr bool has_one_mix(Rwkv7Names names) {
   return names == Rwkv7Names::kFlaX || names == Rwkv7Names::kGguf;
 }
 
-// What the tensor of this official name is called in a file with `names`.
+// The name, in a file with `names`, of the tensor with the official name `official`.
 std::string name_in_file(Rwkv7Names names, const std::string& official);
 
 // The recurrence of a layer, without its tensors.
 Recurrence recurrence_of(const Rwkv7Spec& sizes);
 
-// What each layer keeps of the past.
+// The states of each layer.
 std::vector<LayerStates> layers_of(const Rwkv7Spec& sizes);
 
-// Every tensor of the model, by `sizes.names`. `sizes` are those of `spec`.
+// Every tensor of the model, by `sizes.names`. `sizes` must be those of `spec`.
 std::vector<ExpectedTensor> tensors_of(const Rwkv7Spec& sizes, const Spec& spec);
 
-// The model's shape in words, as rows of (what, text).
+// A description of the network for people, as rows of (name, text).
 std::vector<std::pair<std::string, std::string>> description_of(const Rwkv7Spec& sizes,
                                                                 const Spec& spec);
 

@@ -1,5 +1,5 @@
-// State files (docs/state.md): one state, what it is a state of, and what closes it. Written in one
-// pass and read in one, in pieces of any size.
+// State files (docs/state.md): one state, a header that describes it, and a checksum or seal at the
+// end. A file is written and read in one pass, in pieces of any size.
 #pragma once
 
 #include <cstddef>
@@ -21,47 +21,47 @@ namespace runnel {
 
 // A state read from a slot, with the parts of its sequence that a slot does not hold.
 struct StateImage {
-  int64_t position = 0;          // of the next value: as many are known
-  int32_t pending = kNoValue;    // the last known value, not consumed; none at position 0 alone
-  std::vector<std::byte> bytes;  // as Model::read() gives and Model::write() takes them
+  int64_t position = 0;          // of the next value: the number of known values
+  int32_t pending = kNoValue;    // the last known value, not consumed yet; none only at position 0
+  std::vector<std::byte> bytes;  // in the form of Model::read() and Model::write()
 };
 
-// The most memory that a StateReader uses, beside the state itself, until it has the header.
+// The most memory that a StateReader uses until it has the header, in addition to the state.
 inline constexpr int64_t kStateHeaderMemory = int64_t{5} << 20;
 
-// What a seal says beside the state.
+// The terms that a seal protects in addition to the state.
 struct SealTerms {
-  std::string owner = {};  // owner_mark() of the only caller who may use it; empty: any may
-  int64_t issued = 0;      // seconds since 1970; 0: a file of an earlier release
-  int64_t expires = 0;     // seconds since 1970, from when on it is refused; 0: never
+  std::string owner = {};  // owner_mark() of the only caller who may use it; empty: every caller
+  int64_t issued = 0;      // seconds since 1970; 0: written by an earlier release
+  int64_t expires = 0;     // seconds since 1970, when the file expires; 0: never
 };
 
 // The header of a state file.
 struct StateHeader {
   std::string model;     // model_digest(), 64 hexadecimal digits
-  std::string numerics;  // the numerics id under which the state came to be
+  std::string numerics;  // the numerics id with which the state was computed
   int64_t position = 0;
   int32_t pending = kNoValue;
   std::vector<int32_t> recent;   // the last values before `position`, oldest first
   std::string key;               // id of the key that sealed the file; empty: it is not sealed
   SealTerms terms;               // of the seal
-  std::vector<StatePart> parts;  // names, types and shapes; places as without gaps
+  std::vector<StatePart> parts;  // names, types and shapes; offsets as if there were no gaps
 };
 
-// SHA-256 of a bundle's config.json as the server understands it, its name aside, and of the digest
-// of its weights.
+// SHA-256 of two things: a bundle's config.json as the server reads it, without the name, and the
+// digest of the bundle's weights.
 std::string model_digest(const Spec& spec, std::string_view weight_digest);
 
 class StateWriter {
  public:
-  // A file of `image`, a state in `layout` of the model with that digest. `key` null: not sealed,
-  // and without `terms`; it outlives the writer.
+  // Writes a file of `image`, a state in `layout`. `model` is the model_digest(). With `key` the
+  // file is sealed, and has `terms`. `key` must outlive the writer; null: not sealed.
   StateWriter(std::string model, const StateLayout& layout, StateImage image, const SealKey* key,
               const SealTerms& terms = {});
 
-  // Of the whole file.
+  // The size of the whole file.
   int64_t size() const { return size_; }
-  // At most `most` bytes more, which are at least 1; empty at the end.
+  // The next bytes of the file, at most `most`, which must be at least 1. Empty at the end.
   std::string next(size_t most);
 
  private:
@@ -70,33 +70,35 @@ class StateWriter {
   const std::vector<StatePart> parts_;
   StateImage image_;
   Seal seal_;
-  std::string due_;  // to be written before all else
+  std::string due_;  // bytes to be written first
   int64_t size_ = 0;
-  size_t part_ = 0;               // the one being written; parts_.size(): none
+  size_t part_ = 0;               // the index of the part being written; parts_.size(): none
   std::optional<PartWalk> walk_;  // of that part
-  uint32_t checksum_ = 0;         // of that part, so far
+  uint32_t checksum_ = 0;         // of the written bytes of that part
   bool sealed_ = false;
 };
 
-// Reads a file and keeps nothing of one that is refused.
+// Reads a file. If the file is refused, nothing of it is kept.
 class StateReader {
  public:
-  // Says how a state with this header is to lie in memory, or why it is refused. Its parts must be
-  // those of the header.
+  // Returns the layout in memory for a state with this header, or the reason to refuse it. The
+  // layout must have the parts of the header.
   using Accept = std::function<Result<StateLayout>(const StateHeader&)>;
-  // The seal of a file is checked if its key is among `keys`, which may be null. Both outlive the
-  // reader.
+  // The seal of a file is checked if its key is among `keys`, which may be null. `accept` is called
+  // with the header. `keys` must outlive the reader.
   StateReader(Accept accept, const SealKeys* keys);
 
-  // Takes the next bytes. INVALID_ARGUMENT for what is damaged or no state file, and what `accept`
-  // says; nothing may follow then. Takes memory once, for the state that `accept` has let in.
+  // Takes the next bytes. INVALID_ARGUMENT if they are damaged or are not a state file, or the
+  // status of `accept`. After an error nothing more may be added. Memory is allocated once, for a
+  // state that `accept` has accepted.
   Status add(std::span<const std::byte> bytes);
-  // Once, at the end of the file. INVALID_ARGUMENT where it is cut short, or was changed.
+  // To be called once, at the end of the file. INVALID_ARGUMENT if the file is cut short, or was
+  // changed.
   Result<StateImage> finish();
 
-  // Once add() has accepted it.
+  // The header. None until add() has accepted it.
   const std::optional<StateHeader>& header() const { return header_; }
-  // Numbers that were made zeros, because they were too small for full precision.
+  // How many numbers were flushed to zero because they were subnormal.
   int64_t subnormal() const { return subnormal_; }
 
  private:
@@ -116,36 +118,36 @@ class StateReader {
   Stage stage_ = Stage::kStart;
   std::string gathered_;
   size_t header_bytes_ = 0;
-  std::string start_;  // what precedes the header
+  std::string start_;  // the bytes before the header
   std::optional<StateHeader> header_;
   std::optional<Seal> seal_;
-  std::vector<StatePart> parts_;  // as the layout has them
+  std::vector<StatePart> parts_;  // of the layout
   StateImage image_;
   size_t part_ = 0;
   std::optional<PartWalk> walk_;
-  uint32_t checksum_ = 0;  // of the part, so far
+  uint32_t checksum_ = 0;  // of the part's bytes that were read
   int64_t subnormal_ = 0;
 };
 
-// What an import must match.
+// The model, the server and the caller that an imported state must match.
 struct StateTarget {
   const Spec& spec;
   const StateLayout& layout;
   const std::string& model;        // model_digest()
-  bool any_numerics = false;       // takes states of other numerics ids
+  bool any_numerics = false;       // accepts states of other numerics ids
   bool needs_seal = false;         // refuses files that are not sealed
-  bool any_seal = false;           // takes files whatever their seal says
+  bool any_seal = false;           // accepts files with any seal or none
   const SealKeys* keys = nullptr;  // of this server; null: none
-  std::string_view caller = {};    // the name of the caller who brings the file
+  std::string_view caller = {};    // the name of the caller who loads the file
   int64_t now = 0;                 // seconds since 1970
 };
 
-// OK, or FAILED_PRECONDITION (of another model, numerics id or seal, or expired), PERMISSION_DENIED
-// (of another owner), INVALID_ARGUMENT (parts, position or pending value that are not of this
-// model).
+// OK if the state may be loaded. Else FAILED_PRECONDITION (another model, numerics id or seal, or
+// expired), PERMISSION_DENIED (another owner) or INVALID_ARGUMENT (the model has no such parts,
+// position or pending value).
 Status check_state(const StateHeader& header, const StateTarget& target);
 
-// The layout of a state whose parts stand without gaps, as the header says.
+// The layout of a state whose parts follow each other without gaps, as in the header.
 StateLayout layout_of(const StateHeader& header);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// What the layers of a model keep of the past, and where a slot holds it.
+// The states of a model's layers, and their places in a slot.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace runnel {
 
 // The last input of a Backend::shift(): fp32 [width].
 struct ShiftState {
-  const char* name;  // of the part, within its layer
+  const char* name;  // the name of the part within its layer
   int width = 0;
 };
 
@@ -25,36 +25,38 @@ struct ConvolutionState {
   int channels = 0;
 };
 
-// The state of one operation of a layer. That of a recurrence is the backend's to shape; its terms
-// need no tensors here. An attention's state is its cache, for which it needs no angles here.
+// The state of one operation of a layer. The backend decides the shape of a recurrence's state; the
+// tensors of the recurrence are not needed here. The state of an attention is its cache; its angles
+// are not needed here.
 using LayerState = std::variant<Recurrence, ShiftState, ConvolutionState, Attention>;
 
-// The states of one layer, in the order in which a slot holds them: at most one recurrence and one
-// attention, and names that differ. Layers of a model may differ; one without memory has no states.
+// The states of one layer, in the order in which a slot holds them. There is at most one recurrence
+// and one attention, and the names differ. The layers of a model may differ. A layer without memory
+// has no states.
 using LayerStates = std::vector<LayerState>;
 
-// The name of the part that holds the last values.
+// The name of the part with the sequence's last values.
 inline constexpr const char* kRecentPart = "recent";
 
-// A state as the backend keeps it: what all positions share, of an empty sequence zeros, and then
-// the pages of the caches, page after page.
+// A state as the backend keeps it. First come the parts that do not grow with the position, which
+// are zeros for an empty sequence. Then come the pages of the caches.
 struct StateLayout {
   int64_t state_bytes = 0;       // of one state
-  std::vector<StatePart> parts;  // what they are, in the order of offsets; together all of them
-  std::string numerics;          // all that decides the bits
-  // [layer][state of the layer]: bytes from the start of a slot to where the operation finds it.
+  std::vector<StatePart> parts;  // the parts in the order of offsets, which cover all bytes
+  std::string numerics;          // the numerics id
+  // [layer][state of the layer]: the offset of the state in a slot, in bytes.
   std::vector<std::vector<int64_t>> offsets = {};
 
-  // The last values of the sequence, as RecentRing has them: i32 [recent] in a part of its own.
-  // They have no numbers of a layer, and travel in the header of a state file.
+  // The last values of the sequence, in the form of RecentRing: i32 [recent] in a separate part.
+  // They are not numbers of a layer. In a state file they are in the header.
   int recent = 0;             // how many; 0: none are kept
   int64_t recent_offset = 0;  // bytes from the start of a slot
 
-  int64_t page_bytes = 0;  // of all layers; 0: there is no cache
-  int64_t positions = 0;   // that the caches have room for
-  // Bytes before the first page: they do not grow with the position.
+  int64_t page_bytes = 0;  // of one page, for all layers; 0: there is no cache
+  int64_t positions = 0;   // for which the caches have room
+  // Bytes before the first page. Their number does not grow with the position.
   int64_t fixed_bytes() const { return state_bytes - pages_of(positions) * page_bytes; }
-  // Bytes that matter after so many inputs, the first ones.
+  // Bytes that are in use after this number of inputs. They are the first bytes of the state.
   int64_t live_bytes(int64_t inputs) const { return fixed_bytes() + pages_of(inputs) * page_bytes; }
 
   static int64_t pages_of(int64_t positions) {
@@ -62,17 +64,17 @@ struct StateLayout {
   }
 };
 
-// Layer after layer without gaps, in the forms of `backend`. Parts are named "layers.0.S". Caches
-// have room for `positions` positions. After the layers come the last `recent` values, as part
-// "recent".
+// Lays out the states of all layers without gaps, in the forms of `backend`. Parts have names such
+// as "layers.0.S". Caches have room for `positions` positions. The part "recent" with the last
+// `recent` values follows the layers.
 StateLayout lay_out(std::span<const LayerStates> layers, const Backend& backend,
                     const std::string& numerics, int64_t positions, int recent = 0);
 
-// Bytes of all these states without a form of any backend: fp32, but for caches, which have pages
-// for `positions`.
+// The bytes of all these states without the form of any backend: fp32. Caches have pages for
+// `positions` positions.
 int64_t state_bytes_of(std::span<const LayerStates> layers, int64_t positions);
 
-// Bytes that each position takes in the caches; 0: there is none.
+// The bytes that each position takes in the caches. 0: there is no cache.
 int64_t position_bytes_of(std::span<const LayerStates> layers);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// What one rendering may still spend: evaluations, time, and memory of its values.
+// The budget of one rendering: evaluations, time, and memory of its values.
 #pragma once
 
 #include <chrono>
@@ -18,16 +18,16 @@ class Budget {
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
-  // Counts evaluations. Throws a Fault when there are too many, or when the time is up.
+  // Counts evaluations. Throws a Fault if there are too many, or if the time is up.
   void spend(int64_t evaluations) {
     spent_ += evaluations;
     if (spent_ >= next_look_) look();
   }
-  // Counts work on this many bytes: 64 of them cost as much as an evaluation.
+  // Counts work on this many bytes: 64 bytes cost as much as an evaluation.
   void spend_on_bytes(size_t bytes) { spend(static_cast<int64_t>(bytes / 64)); }
 
-  // Memory that a value takes, and gives back at its end. take() throws a Fault when too little is
-  // left.
+  // Count the memory of a value when it is made and when it ends. take() throws a Fault if too
+  // little is left.
   void take(int64_t bytes) {
     if (bytes > bytes_) {
       throw Fault{FaultKind::kLimit, "the values of the template take more than " +
@@ -36,7 +36,8 @@ class Budget {
     bytes_ -= bytes;
   }
   void give(int64_t bytes) { bytes_ += bytes; }
-  // Throws where text that is being made could not be taken with `more` bytes.
+  // Throws a Fault if there is no memory for `text` with `more` bytes. To be called while the text
+  // is being made, before it is a value.
   void expect_room(const MarkedText& text, size_t more) {
     const auto bytes = static_cast<int64_t>(memory_of(text) + more);
     take(bytes);
@@ -63,7 +64,7 @@ class Budget {
   int64_t spent_ = 0, next_look_ = 0;
 };
 
-// The memory of one value. Without a budget it is not counted: constants of a template.
+// The memory of one value. Without a budget it is not counted, as for the constants of a template.
 class Memory {
  public:
   explicit Memory(Budget* budget) : budget_(budget) {}

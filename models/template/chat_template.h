@@ -1,5 +1,6 @@
-// Chat templates: a conversation becomes the text that a model was trained on (docs/chat.md).
-// Templates are Jinja, as transformers renders it, without anything that reaches out of them.
+// Chat templates, which turn a conversation into the text that a model was trained on
+// (docs/chat.md). They are written in Jinja and rendered as transformers does, but they have no
+// access to anything outside of the template.
 #pragma once
 
 #include <ctime>
@@ -20,27 +21,29 @@ namespace jinja {
 struct Node;
 }  // namespace jinja
 
-// What a template renders.
+// The input of a template.
 struct Conversation {
   OrderedJson messages = OrderedJson::array();     // of objects, in the order of their members
   OrderedJson tools = nullptr;                     // null: none
-  OrderedJson variables = OrderedJson::object();   // further ones, such as enable_thinking
+  OrderedJson variables = OrderedJson::object();   // other variables, such as enable_thinking
   std::map<std::string, std::string> tokens = {};  // bos_token, eos_token and so on
   bool add_generation_prompt = false;
-  std::tm now = {};  // what strftime_now tells
+  std::tm now = {};  // the time that strftime_now formats
 };
 
-// Never changes once made: any thread may render it.
+// Never changes, so any thread may render it.
 class ChatTemplate {
  public:
-  // Parses a template. INVALID_ARGUMENT names `name`, the line and what is wrong;
-  // RESOURCE_EXHAUSTED the same for a limit of limits.h.
+  // Parses a template. INVALID_ARGUMENT names `name`, the line and the fault. RESOURCE_EXHAUSTED
+  // does the same if a limit of limits.h is exceeded.
   static Result<ChatTemplate> parse(std::string_view source, const std::string& name);
 
-  // The text of a conversation, with who wrote its bytes. Members of messages that are null are
-  // left out. INVALID_ARGUMENT where the template refuses or fails: what it raises is the whole
-  // message, other failures name the template, its line and the reason. RESOURCE_EXHAUSTED beyond
-  // a limit of limits.h, or past `until`.
+  // The text of a conversation, with the writer of each byte. Members of messages that are null are
+  // left out.
+  // - INVALID_ARGUMENT if the template refuses the conversation or fails. An exception that the
+  //   template raises is the whole message. For other failures the message names the template, its
+  //   line and the reason.
+  // - RESOURCE_EXHAUSTED if a limit of limits.h or the time `until` is exceeded.
   Result<MarkedText> render(const Conversation& conversation,
                             TimePoint until = TimePoint::max()) const;
 

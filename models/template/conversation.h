@@ -1,4 +1,4 @@
-// A conversation as the values that a template sees.
+// Converts a conversation to the values of a template's variables.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace runnel {
 
-// The bytes of text in a conversation, and some for each of its other values.
+// An estimate of a conversation's bytes: its text, and some bytes for each other value.
 int64_t bytes_of(const Conversation& conversation);
 
-// The variables of a rendering, by name. Strings are the input's, or the assistant's in a message
-// of it. A role that is one of the usual ones, and the tokens, are the template's: templates make
-// control tokens of them. Throws a Fault beyond the budget.
+// The variables of a rendering, by name. Strings count as written by the input or, in an
+// assistant's message, by the assistant. The usual roles and the tokens count as written by the
+// template, because templates make control tokens of them. Throws a Fault beyond the budget.
 std::vector<std::pair<std::string, jinja::Value>> variables_of(jinja::Runtime& run,
                                                                const Conversation& conversation);
 

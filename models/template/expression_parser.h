@@ -1,4 +1,4 @@
-// The expressions of a template, from its tokens.
+// Parses the expressions of a template from its tokens.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace runnel::jinja {
 
-// Reads tokens one after the other. Every function throws a Fault (kSyntax) with the line where the
-// tokens are not what it expects.
+// Reads tokens in order. Every function throws a Fault (kSyntax) with the line if it does not find
+// the tokens that it expects.
 class ExpressionParser {
  public:
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
@@ -26,26 +26,27 @@ class ExpressionParser {
   bool is_name(std::string_view text) const {
     return token().kind == TokenKind::kName && token().text == text;
   }
-  // Moves on where the token is this operator, or this name.
+  // Skips the token if it is this operator, or this name. Returns whether it did.
   bool skip_operator(std::string_view text);
   bool skip_name(std::string_view text);
   void expect_operator(std::string_view text);
   std::string expect_name();
   [[noreturn]] void refuse(const std::string& what) const;
 
-  // An expression; with a tuple, one without parentheses may be one.
+  // Parse an expression. expression_or_tuple() also accepts a tuple without parentheses.
   Node expression();
   Node expression_or_tuple();
-  // One without the inline if: what a loop goes over.
+  // Parses an expression without an inline if: the list of a loop.
   Node list_of_loop();
-  // Filters after `value`, the first of them without "|".
+  // Parses filters that follow `value`. The first one has no "|".
   Node filters_of(Node value);
-  // The arguments after "(", with the name that each keyword has.
+  // Parses the arguments after "(", with the names of keyword arguments.
   void arguments(Node& call);
 
   // Counts a node. Throws a Fault (kLimit) beyond kMaxNodes.
   Node make(NodeKind kind, int line);
-  // Whether what is parsed now may never be evaluated: then unknown filters and tests do not count.
+  // Whether the code that is being parsed may never be evaluated. Unknown filters and tests are
+  // then no faults.
   bool in_condition = false;
 
  private:
@@ -78,7 +79,7 @@ class ExpressionParser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int64_t nodes_ = 0;
-  int open_ = 0;  // expressions within each other, while they are parsed
+  int open_ = 0;  // depth of nested expressions that are being parsed
 };
 
 }  // namespace runnel::jinja

@@ -1,4 +1,4 @@
-// Why a template cannot be parsed or rendered. Thrown within models/template only: the public
+// Why a template cannot be parsed or rendered. It is thrown only within models/template: the public
 // functions of chat_template.h catch it and return a Status.
 #pragma once
 
@@ -8,10 +8,10 @@
 namespace runnel::jinja {
 
 enum class FaultKind {
-  kRaised,  // by the template's raise_exception: the message is its own
+  kRaised,  // raise_exception of the template, with the template's message
   kSyntax,  // the source is not a template
-  kFailed,  // an operation failed on the values that it got
-  kLimit,   // a bound of limits.h
+  kFailed,  // an operation failed on its values
+  kLimit,   // a limit of limits.h was exceeded
 };
 
 struct Fault {

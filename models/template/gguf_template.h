@@ -1,4 +1,4 @@
-// The chat templates in the keys of a GGUF file.
+// Reads the chat templates in the keys of a GGUF file.
 #pragma once
 
 #include "base/json_forward.h"
@@ -6,10 +6,11 @@
 
 namespace runnel {
 
-// Reads tokenizer.chat_template, tokenizer.chat_template.tool_use and the texts of the tokens that
-// tokenizer.ggml.bos_token_id and its like name, from the members of `metadata`
-// (GgufHeader::metadata). A vocabulary of RWKV without a template of its own has the built-in
-// template of RWKV-7 G1. `source` is "" where there is none.
+// Reads from the members of `metadata` (GgufHeader::metadata):
+// - tokenizer.chat_template and tokenizer.chat_template.tool_use;
+// - the texts of the tokens that tokenizer.ggml.bos_token_id and similar keys name.
+// An RWKV vocabulary without a template of its own gets the built-in template of RWKV-7 G1.
+// `source` is "" if there is no template.
 TemplateFiles gguf_template(const Json& metadata);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Evaluates the tree of a template.
+// Runs the tree of a template.
 #pragma once
 
 #include <optional>
@@ -14,15 +14,15 @@ namespace runnel::jinja {
 
 class Interpreter {
  public:
-  // `variables` are those that the template sees.
+  // `variables`: the template's global variables.
   Interpreter(Runtime& run, std::vector<std::pair<std::string, Value>> variables);
 
-  // What the statements print. Throws a Fault, with its line.
+  // Runs the statements, and returns the text that they print. Throws a Fault with its line.
   MarkedText run(const std::vector<Node>& statements);
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
-  // Names that one block sets. Blocks see those of the blocks around them.
+  // The names that one block has set. A block also sees the names of the blocks around it.
   struct Scope {
     size_t parent;
     int64_t serial;
@@ -49,7 +49,7 @@ class Interpreter {
   void set_member(const Node& node);
   void assign(const std::vector<std::string>& targets, const Value& value);
   void assign(const std::string& name, const Value& value);
-  // What a body prints, in a scope of its own.
+  // The text that a body prints, in a new scope.
   Value captured(const std::vector<Node>& body);
   Value filtered(const Node& node);
   void call_block(const Node& node);
@@ -79,10 +79,10 @@ class Interpreter {
   int depth_ = 0;
   int macro_depth_ = 0;
   Output* output_ = nullptr;
-  const Value* captured_ = nullptr;  // of the block whose filters are evaluated
+  const Value* captured_ = nullptr;  // the text of the block whose filters are being evaluated
 };
 
-// Opens a scope within `parent`, and closes it.
+// Opens a scope within `parent`, and closes it at the end.
 class Interpreter::Within {
  public:
   Within(Interpreter& of, size_t parent) : of_(of), before_(of.scope_) {

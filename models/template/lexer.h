@@ -1,4 +1,4 @@
-// The source of a template as tokens: text, and words of the tags between it.
+// Splits the source of a template into tokens: text, and the words of the tags between texts.
 #pragma once
 
 #include <string>
@@ -8,17 +8,17 @@
 namespace runnel::jinja {
 
 enum class TokenKind {
-  kText,  // outside of the tags, white space controlled
+  kText,  // outside of tags, after white space control
   kBlockBegin,
   kBlockEnd,
   kPrintBegin,
   kPrintEnd,
   kName,
-  kInteger,  // its digits, in Python's notation
+  kInteger,  // the digits, in Python's notation
   kFloat,
-  kString,    // its value, escapes replaced
+  kString,    // the value, with escapes replaced
   kOperator,  // "+", "==", "[", ...
-  kEnd,       // of the source
+  kEnd,       // the end of the source
 };
 
 struct Token {
@@ -27,8 +27,8 @@ struct Token {
   int line;
 };
 
-// Cuts a source into tokens as Jinja does with trim_blocks, lstrip_blocks and one final newline
-// dropped. Throws a Fault (kSyntax) with the line for what is no token, and (kLimit) beyond
+// Splits a source into tokens as Jinja does with trim_blocks and lstrip_blocks; one newline at the
+// end is dropped. Throws a Fault with the line: kSyntax if something is not a token, kLimit beyond
 // kMaxSourceBytes.
 std::vector<Token> tokenize(std::string_view source);
 

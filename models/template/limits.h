@@ -6,12 +6,12 @@
 
 namespace runnel::jinja {
 
-// Of a template, checked when it is parsed.
+// Limits of a template, which are checked when it is parsed.
 inline constexpr int64_t kMaxSourceBytes = 256 << 10;
 inline constexpr int64_t kMaxNodes = 50'000;
 inline constexpr int kMaxNesting = 64;  // of blocks, and of expressions within a block
 
-// Of one rendering.
+// Limits of one rendering.
 inline constexpr int64_t kMaxEvaluations = 5'000'000;
 inline constexpr std::chrono::seconds kMaxTime{2};
 inline constexpr int kMaxMacroDepth = 32;
@@ -19,7 +19,7 @@ inline constexpr int kMaxEvaluationDepth = 512;  // of nodes within nodes, throu
 inline constexpr int kMaxValueDepth = 64;        // of lists and dicts
 inline constexpr int64_t kMaxRange = 100'000;
 inline constexpr int64_t kMaxOutputBytes = 16 << 20;
-inline constexpr int64_t kMaxValueBytes = 16 << 20;  // of all values at once, and
-inline constexpr int64_t kValueBytesPerInput = 16;   // this for each byte of the input
+inline constexpr int64_t kMaxValueBytes = 16 << 20;  // of all values at the same time, plus
+inline constexpr int64_t kValueBytesPerInput = 16;   // this number for each byte of the input
 
 }  // namespace runnel::jinja

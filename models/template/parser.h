@@ -1,4 +1,4 @@
-// From a template's source to its tree.
+// Parses a template's source into its tree.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace runnel::jinja {
 
-// Parses a source. Throws a Fault with its line: kSyntax for what is no template, or uses what is
-// not supported; kLimit beyond kMaxSourceBytes, kMaxNodes or kMaxNesting.
+// Parses a source. Throws a Fault with its line: kSyntax if it is not a template, or uses something
+// that is not supported; kLimit beyond kMaxSourceBytes, kMaxNodes or kMaxNesting.
 std::vector<Node> parse(std::string_view source);
 
 }  // namespace runnel::jinja

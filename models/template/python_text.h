@@ -1,4 +1,5 @@
-// Text as Python counts and changes it: by code points, with Python's white space and numbers.
+// Operations on text with Python's rules: it counts code points, and has Python's white space and
+// numbers.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,16 @@ CodePoint code_point_at(std::string_view text, size_t offset);
 // Appends a code point as UTF-8.
 void append_code_point(std::string& text, int32_t value);
 
-// How many code points `text` has.
+// The number of code points in `text`.
 int64_t length(std::string_view text);
-// The byte at which code point `index` begins; the text's end where there are fewer.
+// The byte at which code point `index` begins. The end of the text if it has fewer.
 size_t byte_offset(std::string_view text, int64_t index);
 
-// Whether str.isspace() is true of it: also of U+001C to U+001F and U+0085, not of U+200B.
+// Whether str.isspace() is true of the code point. It is also true of U+001C to U+001F and U+0085,
+// but not of U+200B.
 bool is_space(int32_t code_point);
-// Where `text` begins and ends without the white space, or the code points of `chars`, around it.
+// Where `text` begins and ends after str.strip() has removed white space, or the code points of
+// `chars`.
 size_t stripped_begin(std::string_view text);
 size_t stripped_end(std::string_view text, size_t begin);
 size_t stripped_begin(std::string_view text, std::string_view chars);
@@ -35,8 +38,8 @@ size_t stripped_end(std::string_view text, size_t begin, std::string_view chars)
 std::string float_text(double number);
 
 enum class Case { kLower, kUpper, kTitle, kCapital };
-// `text` with its letters changed, as str.lower(), .upper(), .title() and .capitalize() do. A
-// letter becomes one letter: U+00DF stays as it is in upper case.
+// `text` with its letters changed as by str.lower(), .upper(), .title() and .capitalize(). One
+// letter always becomes one letter: U+00DF does not change in upper case.
 MarkedText change_case(const MarkedText& text, Case to);
 
 // Appends repr() of a string.

@@ -1,5 +1,5 @@
-// What filters, tests, methods and the interpreter share: making values within the budget, reaching
-// into them, and the arguments of calls.
+// Functions that filters, tests, methods and the interpreter share: they make values within the
+// budget, access members, and read the arguments of calls.
 #pragma once
 
 #include <ctime>
@@ -14,21 +14,22 @@
 
 namespace runnel::jinja {
 
-// The arguments of one call. Reading one takes it: what is left over at the end is refused.
+// The arguments of one call. Reading an argument takes it, and end() refuses the arguments that are
+// left.
 class Arguments {
  public:
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 
-  // The next argument by place, or the one of this name; null where there is neither.
+  // The next positional argument, or the argument of this name. Null if there is neither.
   const Value* take(std::string_view name);
-  // The same for one that has to be there.
+  // The same for a required argument.
   const Value& need(std::string_view name);
   bool flag(std::string_view name, bool otherwise);
   int64_t integer(std::string_view name, int64_t otherwise);
-  // All arguments from the next one on, by place.
+  // All remaining positional arguments.
   Arguments rest();
-  // Throws a Fault where an argument was not taken.
+  // Throws a Fault if an argument was not taken.
   void end() const;
 
  private:
@@ -42,7 +43,7 @@ class Runtime {
   Budget& budget() { return budget_; }
   const std::tm& now() const { return now_; }
 
-  // Values. Their memory counts.
+  // Make values, and count their memory.
   Value text(MarkedText text);
   Value text(std::string_view text, Writer writer = Writer::kTemplate);
   Value part(const Text& text, size_t from, size_t to);
@@ -52,33 +53,33 @@ class Runtime {
   Value method(const Value& object, std::string_view name);
   static Value undefined(std::string why);
 
-  // str() of a value. A text is itself.
+  // str() of a value. A text is returned unchanged.
   Value str(const Value& value);
-  // The text that an argument is. Throws a Fault for others.
+  // The argument as a text. Throws a Fault if it is not a text.
   const Text& need_text(const Value& value);
-  // What a loop over the value sees. Throws a Fault where Python cannot iterate over it.
+  // The items over which a loop iterates. Throws a Fault if Python cannot iterate over the value.
   std::vector<Value> items(const Value& value);
-  // len(). Throws a Fault where it has none.
+  // len(). Throws a Fault if the value has no length.
   int64_t length(const Value& value);
   // `item in container`.
   bool contains(const Value& container, const Value& item);
 
-  // object.name, object[key], object[start:stop:step]; undefined where it has no such member.
+  // object.name, object[key], object[start:stop:step]. Undefined if there is no such member.
   Value attribute(const Value& object, const std::string& name);
   Value item(const Value& object, const Value& key);
   Value slice(const Value& object, const Value& start, const Value& stop, const Value& step);
-  // A member as filters name it: "a.b.0".
+  // The member at a path in the form that filters use: "a.b.0".
   Value attribute_path(Value object, const Value& path);
 
-  // a + b, and so on. Throws a Fault where Python does.
+  // a + b, and so on. Throws a Fault if Python raises an error.
   Value arithmetic(const std::string& op, const Value& a, const Value& b);
   Value negative(const Value& value);
   bool compares(const std::string& op, const Value& a, const Value& b);
 
-  // Applies what has this name.
+  // Applies the filter or the test of this name.
   Value filter(const std::string& name, const Value& value, Arguments arguments);
   bool test(const std::string& name, const Value& value, Arguments arguments);
-  // The functions that every template has.
+  // The global functions of every template.
   static constexpr const char* kFunctions[] = {"range", "namespace", "dict", "raise_exception",
                                                "strftime_now"};
   Value call_function(const std::string& name, Arguments arguments);
@@ -94,8 +95,8 @@ class Runtime {
   std::deque<Namespace> spaces_;
 };
 
-// The key of an item that a filter looks at: the member at `attribute` where that is given, in
-// lower case unless `case_sensitive`.
+// The sort key of an item for a filter: the item or, if `attribute` is given, its member of that
+// name. In lower case unless `case_sensitive`.
 Value sort_key(Runtime& run, const Value& item, const Value* attribute, bool case_sensitive);
 
 }  // namespace runnel::jinja

@@ -3,10 +3,11 @@
 
 namespace runnel {
 
-// "User: ...\n\nAssistant:", as its author describes it. Blank lines in system and user text and in
-// the results of functions are closed up, so that nobody's text begins a turn. enable_thinking true
-// opens "<think"; false closes it empty. Tools are listed in the system's text, and a call is JSON
-// between fences.
+// "User: ...\n\nAssistant:", as the model's author describes it.
+// - Blank lines in system and user text, and in the results of functions, are removed, so that
+//   nobody's text can begin a turn.
+// - enable_thinking true opens "<think"; false writes an empty block of thinking.
+// - Tools are listed in the system's text, and a call is JSON between fences.
 inline constexpr const char* kRwkv7G1Template = R"({%- macro closed(text) -%}
 {{- text.replace('\r\n', '\n').split('\n')|select|join('\n')|trim -}}
 {%- endmacro -%}

@@ -1,4 +1,4 @@
-// The templates of one model: for conversations, and for those with tools.
+// The templates of one model: one for conversations, and perhaps one for conversations with tools.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,28 @@
 
 namespace runnel {
 
-// What a set is made of (load_template.h).
+// The contents of a set (load_template.h).
 struct TemplateFiles {
-  std::string source;                              // of the template
-  std::string name;                                // of its file, or "rwkv7-g1"
-  std::string tool_source = {}, tool_name = {};    // of the one for requests with tools; "": none
+  std::string source;  // of the template
+  std::string name;    // of its file, or "rwkv7-g1"
+  std::string tool_source = {},
+              tool_name = {};  // of the template for requests with tools; "": none
   std::map<std::string, std::string> tokens = {};  // bos_token and so on
   std::vector<int32_t> begin = {};                 // values before the first turn
 };
 
-// Never changes once made: any thread may use it.
+// Never changes, so any thread may use it.
 class TemplateSet {
  public:
   // Errors as of ChatTemplate::parse().
   static Result<TemplateSet> parse(const TemplateFiles& files);
 
-  // The text of a conversation, as transformers renders it: with the template for tools where
-  // there are tools and such a template, and with the model's tokens in place of
+  // The text of a conversation, as transformers renders it. If the conversation has tools and there
+  // is a template for tools, that template is used. The model's tokens replace
   // `conversation.tokens`. Errors as of ChatTemplate::render().
   Result<MarkedText> render(Conversation conversation, TimePoint until = TimePoint::max()) const;
 
-  // Of the template's file, or "rwkv7-g1".
+  // The name of the template's file, or "rwkv7-g1".
   const std::string& name() const { return main_.name(); }
 
  private:

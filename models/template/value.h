@@ -1,4 +1,4 @@
-// Values of a rendering, as Python has them.
+// The values of a rendering, with the types of Python.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Function;
 struct Namespace;
 class Value;
 
-// What a name or a member is that there is not. Most operations on it fail with `why`.
+// The value of a name or a member that does not exist. Most operations on it fail with `why`.
 struct Undefined {
   std::shared_ptr<const std::string> why;
 };
@@ -47,13 +47,13 @@ class Value {
   bool is_float() const { return std::holds_alternative<double>(held_); }
   bool is_number() const { return is_bool() || is_int() || is_float(); }
 
-  // The integer that a bool or an integer is.
+  // The value of a bool or an integer as an integer.
   int64_t integer() const { return is_bool() ? (boolean() ? 1 : 0) : std::get<int64_t>(held_); }
   bool boolean() const { return std::get<bool>(held_); }
   double number() const {
     return is_float() ? std::get<double>(held_) : static_cast<double>(integer());
   }
-  // Null where the value is of another kind.
+  // Null if the value has another type.
   const Text* text() const { return pointer<std::shared_ptr<const Text>>(); }
   List* list() const { return pointer<std::shared_ptr<List>>(); }
   Dict* dict() const { return pointer<std::shared_ptr<Dict>>(); }
@@ -79,19 +79,19 @@ struct Text : MarkedText {
   Memory memory;
 };
 
-// What Python has several types for.
+// The types of Python that are lists here.
 enum class ListForm { kList, kTuple, kRange, kView, kGenerator };
 
 struct List {
   List(Budget* budget, ListForm list_form) : memory(budget), form(list_form) {}
   Memory memory;
   ListForm form;
-  int depth = 1;      // of lists and dicts within it
-  bool used = false;  // a generator that was read: nothing more comes
+  int depth = 1;      // of the nesting of lists and dicts
+  bool used = false;  // a generator that has been read, and is now empty
   std::vector<Value> items;
 };
 
-// In the order in which the members were added.
+// The members are in the order in which they were added.
 struct Dict {
   explicit Dict(Budget* budget) : memory(budget) {}
   Memory memory;
@@ -103,37 +103,38 @@ struct Dict {
 struct Function {
   std::string name;
   const Node* macro = nullptr;
-  size_t scope = 0;    // of a macro: where it was defined,
-  int64_t serial = 0;  // and which scope that was
+  size_t scope = 0;    // of a macro: the index of the scope where it was defined,
+  int64_t serial = 0;  // and the serial number of that scope
   bool is_method = false;
   Value self = {};
 };
 
-// What namespace() makes. The rendering owns all of them, so that none can own itself.
+// The result of namespace(). The rendering owns all of them, so that none can own itself.
 struct Namespace {
   std::vector<std::pair<std::string, Value>> members;
 };
 
-// The type as Python names it: "str", "dict", "NoneType".
+// The type's name in Python: "str", "dict", "NoneType".
 std::string type_name(const Value& value);
 bool is_true(const Value& value);
-// ==. Spends on `budget`.
+// a == b. Counts the work on `budget`.
 bool equal(Budget& budget, const Value& a, const Value& b);
-// Less than 0, 0, more than 0. Throws a Fault where Python has no order of the two.
+// Negative, 0 or positive, as a is less than, equal to or greater than b. Throws a Fault if Python
+// cannot order them.
 int compare(Budget& budget, const Value& a, const Value& b);
 // The member of a dict, or null.
 const Value* find(Budget& budget, const Dict& dict, const Value& key);
 const Value* find(const Dict& dict, std::string_view key);
 
-// Appends str() of a value; of lists and dicts that is repr().
+// Appends str() of a value. For lists and dicts it is repr().
 void append_str(Budget& budget, MarkedText& to, const Value& value);
 
-// How tojson writes.
+// The options of tojson.
 struct JsonForm {
   bool ascii = false, sorted = false, lines = false;
   std::string indent = "", between_items = ", ", after_key = ": ";
 };
-// Appends json.dumps() of a value. Throws a Fault for what has no JSON.
+// Appends json.dumps() of a value. Throws a Fault if the value has no JSON.
 void append_json(Budget& budget, MarkedText& to, const Value& value, const JsonForm& form);
 
 }  // namespace runnel::jinja

@@ -1,5 +1,5 @@
-// Byte pair encoding: a word begins as one value per character, and the pair of neighbours that
-// stands first in the list of merges becomes one value, over and over.
+// Byte pair encoding. A word begins as one value for each character. Then, repeatedly, the pair of
+// neighbours that comes first in the list of merges is replaced by one value.
 #pragma once
 
 #include <array>
@@ -14,18 +14,18 @@ namespace runnel {
 
 class BytePairs {
  public:
-  // `byte_values`: the value of each single byte, for characters that have none of their own.
+  // `byte_values`: the value of each single byte, for characters without a value.
   explicit BytePairs(const std::array<int32_t, 256>& byte_values) : byte_values_(byte_values) {}
 
-  // `character`, in UTF-8, begins as this value instead of one per byte.
+  // Gives a character, in UTF-8, its own value, instead of one value for each byte.
   void add_character(std::string_view character, int32_t value);
 
-  // From here `left` before `right` becomes `merged`. Merges are added most urgent first; of two
-  // for the same pair the later one counts.
+  // Adds a merge: `left` followed by `right` becomes `merged`. Merges are added in the order of
+  // priority, highest first. Of two merges of the same pair, the later one counts.
   void add_merge(int32_t left, int32_t right, int32_t merged);
 
-  // Appends the values of `word`, which is valid UTF-8. O(n log n) in its length, whatever it
-  // holds. False past the deadline.
+  // Appends the values of `word`, which is valid UTF-8. Takes O(n log n) for any word. False if the
+  // deadline has passed.
   [[nodiscard]] bool encode(std::string_view word, TimePoint deadline,
                             std::vector<int32_t>& values) const;
 
@@ -36,13 +36,13 @@ class BytePairs {
   class Word;
 
   const Merge* find(int32_t left, int32_t right) const;
-  // Appends the values with which `word` begins.
+  // Appends the values of the characters and bytes of `word`, before any merge.
   void begin(std::string_view word, std::vector<int32_t>& values) const;
 
   std::array<int32_t, 256> byte_values_;
   std::unordered_map<uint32_t, int32_t> characters_;  // by their UTF-8
   std::unordered_map<uint64_t, Merge> merges_;        // by pair
-  int32_t ranks_ = 0;                                 // given out
+  int32_t ranks_ = 0;                                 // the number of merges added
 };
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// The longest of many byte strings that a text starts with.
+// Finds the longest of many byte strings that is a prefix of a text.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace runnel {
 class ByteTrie {
  public:
   struct Match {
-    size_t length = 0;  // bytes; 0: no string fits
+    size_t length = 0;  // bytes; 0: no string is a prefix
     int32_t value = -1;
   };
 
@@ -27,10 +27,10 @@ class ByteTrie {
   bool empty() const { return nodes_.size() == 1; }
 
  private:
-  // Children of a node follow one another, in the order of their bytes.
+  // The children of a node are adjacent, in the order of their bytes.
   struct Node {
     uint32_t children = 0;  // index of the first
-    int32_t value = -1;     // of the string that ends here; -1: none does
+    int32_t value = -1;     // of the string that ends here; -1: no string ends here
     uint16_t count = 0;     // of children
     unsigned char byte = 0;
   };

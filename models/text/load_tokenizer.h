@@ -1,4 +1,4 @@
-// The tokenizer of a model: a file in its directory, or the keys of its GGUF file.
+// Loads the tokenizer of a model from a file in its directory, or from the keys of its GGUF file.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace runnel {
 
-// Reads tokenizer.json of a directory; where there is none, rwkv_vocab_v20230424.txt; or the keys
-// of a GGUF file. NOT_FOUND when the model has no vocabulary; INVALID_ARGUMENT, naming the file,
-// when it cannot be read or asks for something that is not implemented.
+// Reads tokenizer.json of a directory or, if there is none, rwkv_vocab_v20230424.txt. For a GGUF
+// file, reads its keys. NOT_FOUND if the model has no vocabulary. INVALID_ARGUMENT names the file,
+// if it cannot be read or asks for something that is not supported.
 Result<std::shared_ptr<const Tokenizer>> load_tokenizer(const std::string& path);
 
 }  // namespace runnel

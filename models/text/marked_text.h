@@ -1,5 +1,5 @@
-// Text that knows who wrote each of its bytes: the template, or somebody whose words may not become
-// control tokens.
+// Text with the writer of each byte: the template, or somebody whose words must not become control
+// tokens.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +14,21 @@ namespace runnel {
 // Who wrote a byte of a rendering, the most trusted first.
 enum class Writer : uint8_t {
   kTemplate,
-  kAnswer,  // of a message of the assistant: what a model wrote, or a client says that it wrote
-  kInput,   // of a message, a tool's schema, a variable
+  kAnswer,  // of an assistant's message, which a model wrote, or a client says so
+  kInput,   // of another message, a tool's schema or a variable
 };
 
 // "template", "input" or "answer".
 const char* writer_name(Writer writer);
 
-// Bytes up to `end`, from the end of the run before.
+// The bytes from the end of the run before up to `end`.
 struct TextRun {
   size_t end;
   Writer writer;
   friend bool operator==(const TextRun&, const TextRun&) = default;
 };
 
-// UTF-8 text. The runs cover it, none is empty, and two that touch have different writers.
+// UTF-8 text. The runs cover it. No run is empty, and adjacent runs have different writers.
 struct MarkedText {
   std::string bytes;
   std::vector<TextRun> runs;
@@ -38,14 +38,14 @@ struct MarkedText {
   // Appends bytes `from` to `to` of `text`.
   void append(const MarkedText& text, size_t from, size_t to);
   void append(const MarkedText& text) { append(text, 0, text.bytes.size()); }
-  // Who wrote the byte at `offset`, which is one.
+  // The writer of the byte at `offset`, which must exist.
   Writer writer_at(size_t offset) const;
 };
 
-// The least trusted writer of bytes `from` to `to`. Without runs the template wrote all bytes.
+// The least trusted writer of bytes `from` to `to`. Without runs, the template wrote all bytes.
 Writer least_trusted(std::span<const TextRun> runs, size_t from, size_t to);
 
-// Bytes `from` to `to` of a text with its runs, which may be none.
+// Bytes `from` to `to` of a text with its runs. There may be no runs.
 MarkedText part_of(std::string_view text, std::span<const TextRun> runs, size_t from, size_t to);
 
 // The bytes of memory that a text takes.

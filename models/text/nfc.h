@@ -6,7 +6,7 @@
 
 namespace runnel {
 
-// `text`, which is valid UTF-8, in form C. O(n log n), whatever it holds.
+// Converts `text`, which must be valid UTF-8, to form C. Takes O(n log n) for any text.
 std::string nfc(std::string_view text);
 
 }  // namespace runnel

@@ -1,6 +1,6 @@
-// A regular expression that cuts text into words, as tokenizer.json files have them. They are
-// written for Oniguruma; what means another thing to PCRE2, which runs them here, is translated or
-// refused.
+// A regular expression that splits text into words, as in tokenizer.json files. These expressions
+// are written for Oniguruma, and PCRE2 runs them here. Syntax that PCRE2 understands differently is
+// translated or refused.
 #pragma once
 
 #include <memory>
@@ -17,15 +17,17 @@ namespace runnel {
 
 class SplitPattern {
  public:
-  // INVALID_ARGUMENT, which does not name the file, says what in `pattern` cannot be used.
+  // INVALID_ARGUMENT says which part of `pattern` cannot be used. The message does not name the
+  // file.
   static Result<SplitPattern> compile(std::string_view pattern);
 
-  // The words of GPT-2: contractions, letters, numbers, other signs, each with the space before it.
+  // The pattern of GPT-2: contractions, letters, numbers and other characters, each with the space
+  // before it.
   static const char* gpt2();
 
-  // Appends the pieces of `text`, which is valid UTF-8: matches, and what stands between them; none
-  // is empty, and together they are the text. INVALID_ARGUMENT past the deadline, and where one
-  // place takes too long.
+  // Appends the pieces of `text`, which must be valid UTF-8: the matches, and the text between
+  // them. No piece is empty, and together they are the text. INVALID_ARGUMENT if the deadline has
+  // passed, or if matching takes too long at one place.
   Status split(std::string_view text, TimePoint deadline,
                std::vector<std::string_view>& pieces) const;
 

@@ -1,4 +1,5 @@
-// What is done to text before its words become values: characters change, and words are cut.
+// The steps that process text before its words become values: they change characters, and split
+// text into words.
 #pragma once
 
 #include <string>
@@ -16,7 +17,7 @@ namespace runnel {
 // SentencePiece's mark for a space, U+2581.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
-// Appends to `out` what becomes of a piece. `at_start`: the whole text begins with this piece.
+// Appends the changed piece to `out`. `at_start`: the whole text begins with this piece.
 using PieceChange = void (*)(std::string_view piece, bool at_start, std::string& out);
 
 void compose(std::string_view piece, bool at_start, std::string& out);  // form C
@@ -29,23 +30,24 @@ void put_mark_before_start(std::string_view piece, bool at_start,
 void mark_spaces(std::string_view piece, bool at_start, std::string& out);
 void spell_bytes(std::string_view piece, bool at_start, std::string& out);  // byte_letters.h
 
-// What a change makes of a text, whose runs may be none: who wrote the characters that came of its
-// characters. Characters that were composed of those of several writers, and what comes after them
-// up to the next character of ASCII, belong to the least trusted one.
+// Applies a change to a text, which may have no runs. A changed character has the writer of the
+// characters that it was made from. If these have several writers, the changed character, and the
+// characters after it up to the next ASCII character, belong to the least trusted one.
 MarkedText changed(PieceChange change, const MarkedText& text, bool at_start);
 
-// Changes every piece, or cuts it.
+// A step: changes every piece, or splits it.
 using TextStep = std::variant<PieceChange, SplitPattern>;
 
-// Text as pieces that follow one another; none is empty.
+// A text as adjacent pieces; none is empty.
 class Pieces {
  public:
-  // One piece: `text`, valid UTF-8 that outlives this. `at_start`: no text comes before it.
+  // Begins with one piece: `text`, which must be valid UTF-8 and must outlive the object.
+  // `at_start`: no text comes before it.
   Pieces(std::string_view text, bool at_start);
   Pieces(const Pieces&) = delete;
   Pieces& operator=(const Pieces&) = delete;
 
-  // Takes the steps one after another. Errors as of SplitPattern::split().
+  // Applies the steps in order. Errors as of SplitPattern::split().
   Status take(const std::vector<TextStep>& steps, TimePoint deadline);
 
   const std::vector<std::string_view>& all() const { return pieces_; }
@@ -55,7 +57,7 @@ class Pieces {
   Status cut(const SplitPattern& pattern, TimePoint deadline);
 
   const bool at_start_;
-  std::string changed_;  // what the pieces are in, once there has been a change
+  std::string changed_;  // the memory of the pieces, after a change
   std::vector<std::string_view> pieces_;
 };
 

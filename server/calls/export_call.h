@@ -45,10 +45,10 @@ class ExportCall final : public Call {
   void note(Status outcome);
 
   ExportSink& sink_;
-  std::shared_ptr<StateImage> image_;               // the engine's until outcome_
+  std::shared_ptr<StateImage> image_;               // used by the engine until outcome_ is set
   std::shared_ptr<const MemoryBudget::Hold> room_;  // of image_ and a piece
 
-  std::optional<Status> outcome_;  // with mutex_ held: the engine is done
+  std::optional<Status> outcome_;  // with mutex_ held; set when the engine is done
 
   SealTerms terms_;
 

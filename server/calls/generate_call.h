@@ -80,11 +80,11 @@ class GenerateCall final : public Call {
   // With mutex_ held.
   std::shared_ptr<TokenStream> stream_;
   std::optional<Result<ScoredChunk>> scores_;  // until they have been taken
-  GenerateRequest held_;          // starts when the prompt has been scored, or the session is there
-  MemoryBudget::Hold held_room_;  // of held_, while a session of the store opens
-  std::optional<int> scored_;     // top_log_probs of start_scored(), likewise
-  std::optional<Status> opened_;  // the session of a call with tokens, until it has been taken
-  std::optional<Status> exported_;                  // its state, likewise
+  GenerateRequest held_;            // starts after the prompt is scored, or the session is open
+  MemoryBudget::Hold held_room_;    // of held_, while a session of the store opens
+  std::optional<int> scored_;       // top_log_probs of start_scored()
+  std::optional<Status> opened_;    // the session of a call with tokens, until it has been taken
+  std::optional<Status> exported_;  // the export of its state, until it has been taken
   std::shared_ptr<PassingSession> opened_session_;  // of a call with tokens, until it starts
   std::weak_ptr<PassingSession> session_;           // then
   std::shared_ptr<const void> token_room_;
@@ -103,7 +103,7 @@ class GenerateCall final : public Call {
   // For the log of the session; none: the call needs a state.
   std::optional<LoggedCall> logged_;
   std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call lets go of it
-  std::optional<Finished> finished_;   // waits for the token, or until the session is saved
+  std::optional<Finished> finished_;   // held back until there is a token, or the session is saved
   std::shared_ptr<StateImage> image_;  // of the token; null: not asked for yet
 };
 

@@ -62,7 +62,7 @@ class ImportCall final : public Call {
 
   ImportSink& sink_;
 
-  // The door's.
+  // Used only by the door's thread.
   std::optional<StateReader> reader_;
   std::string id_;
   bool allow_inexact_ = false;

@@ -77,15 +77,15 @@ class ScoringCall final : public Call {
   void set_phase(Phase phase);
 
   ScoreSink& sink_;
-  std::shared_ptr<ScoreCall> scoring_;  // the door's, from open() on
+  std::shared_ptr<ScoreCall> scoring_;  // used by the door's thread, from open() on
   std::optional<SessionUse> use_;       // of the session in the store, until it is opened
   std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // that session, while the call has it
 
   // With mutex_ held.
   Phase phase_ = Phase::kIdle;
   std::optional<Result<ScoredChunk>> answer_;  // to the last chunk
-  std::vector<int32_t> first_;                 // chunk, while the session in the store opens
-  std::shared_ptr<const void> first_room_;     // likewise
+  std::vector<int32_t> first_;              // the first chunk, while the session in the store opens
+  std::shared_ptr<const void> first_room_;  // the room of first_
   std::optional<Result<std::shared_ptr<StoredSession>>> opened_stored_;  // until it has been taken
   Status saved_;                                                         // that session
 

@@ -1,4 +1,4 @@
-// The trace that a call belongs to, as W3C Trace Context hands it on in the header "traceparent".
+// Reads the trace of a call from the header "traceparent" of W3C Trace Context.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace runnel {
 
-// The trace id, 32 lowercase hexadecimal digits; empty where `traceparent` is not valid.
+// The trace id: 32 lowercase hexadecimal digits. Empty if `traceparent` is not valid.
 std::string trace_id_of(std::string_view traceparent);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Counts the calls that gRPC has accepted, from the moment a stream is there.
+// Counts the calls that gRPC has accepted, from the moment at which a stream exists.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -8,12 +8,12 @@
 
 namespace runnel {
 
-// gRPC asks for a context on the thread that reads the stream's first bytes, long before a reactor
-// runs, and gives it back when it has let go of the call. A stream that its client has reset no
-// longer counts against the connection's limit of streams, but its context is still there.
+// gRPC allocates a context on the thread that reads a stream's first bytes, long before a reactor
+// runs, and releases it when it releases the call. A stream that its client has reset no longer
+// counts against the connection's limit of streams, but its context still exists.
 class CallContexts final : public grpc::ContextAllocator {
  public:
-  // The count outlives every allocator that it is given to.
+  // `count` must outlive the object.
   explicit CallContexts(std::atomic<int64_t>& count) : count_(count) {}
 
   grpc::CallbackServerContext* NewCallbackServerContext() override;

@@ -1,4 +1,4 @@
-// Conversations of the wire, as the prompts of calls.
+// Converts conversations of the wire to the prompts of calls.
 #pragma once
 
 #include "base/status.h"
@@ -9,12 +9,12 @@
 
 namespace runnel {
 
-// A conversation as templates take it. INVALID_ARGUMENT names the member.
+// A conversation in the form that templates accept. INVALID_ARGUMENT names the member.
 Result<Conversation> conversation_of(const v1::Conversation& message);
 
-// Renders the conversation of `message` as the prompt of `request`, which has its other fields.
-// Takes memory while it does. NOT_FOUND where the model has no chat template, INVALID_ARGUMENT,
-// RESOURCE_EXHAUSTED.
+// Renders the conversation of `message` as the prompt of `request`, which already has its other
+// fields. It reserves memory while it works. NOT_FOUND if the model has no chat template;
+// INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
 Status set_conversation(const v1::GenerateRequest& message, const ServedModel& model,
                         ServerContext& state, GenerateRequest& request);
 

@@ -1,5 +1,5 @@
-// The ExportSession RPC over gRPC: hands a call to server/calls/export_call.h and its pieces to the
-// wire.
+// The ExportSession RPC over gRPC: passes a call to server/calls/export_call.h, and its pieces to
+// the client.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -10,7 +10,7 @@
 
 namespace runnel {
 
-// Starts the call; the reactor deletes itself. `state` outlives it.
+// Starts the call. The reactor deletes itself. `state` must outlive it.
 grpc::ServerWriteReactor<grpc::ByteBuffer>* start_export(ServerContext& state,
                                                          grpc::CallbackServerContext& context,
                                                          const grpc::ByteBuffer& request);

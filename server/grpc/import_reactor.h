@@ -1,4 +1,4 @@
-// The ImportSession RPC over gRPC: hands the messages of a call to server/calls/import_call.h.
+// The ImportSession RPC over gRPC: passes the messages of a call to server/calls/import_call.h.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -9,7 +9,7 @@
 
 namespace runnel {
 
-// Starts the call; the reactor deletes itself. `state` outlives it, `response` is gRPC's.
+// Starts the call. The reactor deletes itself. `state` must outlive it. gRPC owns `response`.
 grpc::ServerReadReactor<grpc::ByteBuffer>* start_import(ServerContext& state,
                                                         grpc::CallbackServerContext& context,
                                                         grpc::ByteBuffer& response);

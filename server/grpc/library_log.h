@@ -1,5 +1,5 @@
-// gRPC's own messages in the log of the server. The library has one place for them in a process, so
-// one of these may live at a time.
+// Writes gRPC's own messages to the log of the server. gRPC has one place for them in a process, so
+// only one object of this class may exist at a time.
 #pragma once
 
 #include "base/clock.h"
@@ -9,9 +9,9 @@ namespace runnel {
 
 class LibraryLog {
  public:
-  // From here on, errors are logged as warnings, at most one a second: hostile clients can cause
-  // them. Does nothing where GRPC_VERBOSITY is set, with which the library writes to stderr.
-  // `log` and `clock` outlive this.
+  // From here on, errors are logged as warnings, at most one a second, because hostile clients can
+  // cause them. Does nothing if GRPC_VERBOSITY is set, which makes gRPC write to stderr. `log` and
+  // `clock` must outlive the object.
   LibraryLog(const EventLog& log, const Clock& clock);
   LibraryLog(const LibraryLog&) = delete;
   LibraryLog& operator=(const LibraryLog&) = delete;

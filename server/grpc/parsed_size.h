@@ -1,5 +1,5 @@
-// The memory that a message will take once it is parsed, computed before it is allocated: two bytes
-// on the wire can become a hundred.
+// Computes the memory that a message will take after parsing, before it is allocated: two bytes on
+// the wire can become a hundred.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -9,10 +9,10 @@
 
 namespace runnel {
 
-// Bytes, at most, that `bytes` take when they are parsed as a message like `prototype`: its fields,
-// those of the messages in it, and fields that nobody knows, each container at the most that it
-// grows to. Bytes that do not parse are counted up to where they stop making sense; beyond `most`
-// counting ends.
+// An upper bound of the memory that `bytes` take when they are parsed as a message like
+// `prototype`: its fields, nested messages, and unknown fields, with each container at the largest
+// size to which it grows. If the bytes cannot be parsed, they are counted up to the error. Counting
+// ends beyond `most`.
 int64_t parsed_size(const grpc::ByteBuffer& bytes, const google::protobuf::Message& prototype,
                     int64_t most);
 

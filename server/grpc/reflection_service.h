@@ -1,4 +1,4 @@
-// Server reflection: which services and messages the server has.
+// Server reflection, which lists the services and messages of the server.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>

@@ -1,4 +1,5 @@
-// One Score call: a chunk of values in, their log-probabilities out, and so on; the total last.
+// One Score call over gRPC: for each chunk of values it sends the log-probabilities, and at the end
+// the total.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -9,7 +10,7 @@
 
 namespace runnel {
 
-// Starts a call. The reactor owns itself until the call is over, and never blocks; `state` outlives
+// Starts a call. The reactor deletes itself after the call, and never blocks. `state` must outlive
 // it.
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* start_score(
     ServerContext& state, grpc::CallbackServerContext& context);

@@ -1,5 +1,5 @@
-// The services of the wire contract. They take bytes (see wire.h); what they do is in the
-// reactors and in the engine.
+// The services of the wire contract. They receive bytes (see wire.h), and the reactors and the
+// engine do the work.
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
@@ -10,7 +10,7 @@
 
 namespace runnel {
 
-// Each answers on gRPC's threads and never blocks one; `state` outlives it.
+// Each service answers on gRPC's threads, and never blocks one. `state` must outlive it.
 std::unique_ptr<grpc::Service> make_inference_service(ServerContext& state);
 std::unique_ptr<grpc::Service> make_session_service(ServerContext& state);
 std::unique_ptr<grpc::Service> make_model_service(ServerContext& state);

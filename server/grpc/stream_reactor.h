@@ -15,13 +15,13 @@
 
 namespace runnel {
 
-// `Reactor` is gRPC's class for the kind of stream, `CallType` the Call (with make(), which takes
-// `Sink`), and `Sink` what the call writes to. The reactor owns itself: it is made with new, and
-// deletes itself when gRPC is done with it.
+// `Reactor` is gRPC's class for this kind of stream. `CallType` is the Call, whose make() takes a
+// `Sink`. `Sink` is the interface that the call writes to. The reactor is made with new, and
+// deletes itself when gRPC no longer uses it.
 template <typename Reactor, typename CallType, typename Sink>
 class StreamReactor : public Reactor, protected Sink {
  public:
-  // `rpc` is of static storage; `state` outlives the reactor, `context` is gRPC's.
+  // `rpc` must have static storage. `state` must outlive the reactor. gRPC owns `context`.
   StreamReactor(const char* rpc, ServerContext& state, grpc::CallbackServerContext& context)
       : state_(state),
         context_(context),
@@ -34,16 +34,17 @@ class StreamReactor : public Reactor, protected Sink {
   }
 
  protected:
-  // Takes the one request of a stream that the server alone writes: counts its bytes, admits the
-  // call, parses the request as a `Message`, and has `begin(message)` start the call. The call is
-  // refused with the first status that is not OK.
+  // For a stream in which only the server writes. Takes its one request: counts its bytes, admits
+  // the call, parses the request as a `Message`, and calls `begin(message)`, which starts the call.
+  // If a step returns a status that is not OK, the call is refused with it.
   template <typename Message, typename Begin>
   void start_with(const grpc::ByteBuffer& bytes, const Begin& begin) {
     call_->enter();
     count_received(bytes);
     const Status status = within_memory([&]() -> Status {
       if (Status s = call_->admit(); !s.ok()) return s;
-      const auto room = state_.memory.take(memory_for(bytes));  // until the call has its own
+      const auto room =
+          state_.memory.take(memory_for(bytes));  // until the call reserves its own memory
       if (!room.ok()) return room.status();
       const auto message = parse_message<Message>(bytes);
       return message.ok() ? begin(*message) : message.status();
@@ -51,9 +52,9 @@ class StreamReactor : public Reactor, protected Sink {
     if (!status.ok()) call_->refuse(status);
   }
 
-  // The same, but a long message is read on the thread for those, since text takes a millisecond
-  // for each few KB and gRPC's threads carry every call. The reactor may be gone by then: `begin`
-  // keeps what it needs.
+  // The same, but a long message is read on a separate thread, because text takes a millisecond for
+  // each few KB, and gRPC's threads serve all calls. The reactor may no longer exist then, so
+  // `begin` must keep everything that it needs.
   template <typename Message, typename Begin>
   void start_aside_with(const grpc::ByteBuffer& bytes, Begin begin) {
     call_->enter();
@@ -72,8 +73,9 @@ class StreamReactor : public Reactor, protected Sink {
     if (!status.ok()) call_->refuse(status);
   }
 
-  // Has `read` done at once, or on the thread for long messages if `bytes` is one, and the call
-  // refused with its status unless that is OK. Throws std::bad_alloc, and `read` is not done then.
+  // Calls `read` at once, or on the thread for long messages if `bytes` is one. If its status is
+  // not OK, the call is refused with it. If this function throws std::bad_alloc, `read` is not
+  // called.
   template <typename Read>
   void read_aside(const grpc::ByteBuffer& bytes, Read read) {
     auto task = [call = call_, read = std::move(read)] {
@@ -87,7 +89,8 @@ class StreamReactor : public Reactor, protected Sink {
   Result<std::shared_ptr<const ServedModel>> find_model(const std::string& name) const {
     return state_.models.find(call_->caller(), name);
   }
-  // Names the call's session in the initial metadata; before the first message goes out.
+  // Names the call's session in the initial metadata. To be called before the first message is
+  // sent.
   void name_session(const std::string& id) {
     if (!id.empty()) context_.AddInitialMetadata(kSessionHeader, id);
   }

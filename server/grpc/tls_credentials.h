@@ -9,9 +9,9 @@
 
 namespace runnel {
 
-// Each handshake takes the certificate that is current then; open connections continue.
-// Clients must have one, too, where the server asks for it. `certificate` is loaded, and outlives
-// the credentials; they outlive the server that is built with them.
+// Each handshake uses the certificate that is current at that time; open connections continue. If
+// the server requires client certificates, clients must have one. `certificate` must be loaded, and
+// must outlive the credentials. The credentials must outlive the server that is built with them.
 std::shared_ptr<grpc::ServerCredentials> tls_credentials(const ServerCertificate& certificate);
 
 }  // namespace runnel

@@ -1,5 +1,6 @@
-// One unary call, from its request until the client has its answer. The answer's memory counts
-// against the server's until then, and a client that does not take it is cut off.
+// One unary call, from its request until the client has received the answer. Until then, the
+// answer's memory counts against the server's memory. A client that does not read the answer is cut
+// off.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -20,23 +21,24 @@ namespace runnel {
 
 class UnaryCall final : public grpc::ServerUnaryReactor, public AnsweredCall {
  public:
-  // A live call of method `rpc`, answered by `begin` or by a callback that it leaves; what is not
-  // OK is the answer, and so are UNAUTHENTICATED, before `begin`, and RESOURCE_EXHAUSTED where
-  // memory gives out. `state` outlives the call, `context`, `request` and `response` are gRPC's.
+  // Starts a live call of method `rpc`. `begin`, or a callback that it stores, answers it. A status
+  // that is not OK is the answer: from `begin`, UNAUTHENTICATED before `begin`, or
+  // RESOURCE_EXHAUSTED if there is no memory. `state` must outlive the call. gRPC owns `context`,
+  // `request` and `response`.
   static grpc::ServerUnaryReactor* start(const char* rpc, ServerContext& state,
                                          grpc::CallbackServerContext& context,
                                          const grpc::ByteBuffer& request,
                                          grpc::ByteBuffer& response,
                                          const std::function<Status(UnaryCall&)>& begin);
 
-  // The request, as a message. INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
+  // The request as a message. INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
   template <typename Message>
   Result<Message> parse() {
     if (Status s = reserve(memory_for(request_)); !s.ok()) return s;
     return parse_message<Message>(request_);
   }
 
-  // Names the session that the answer is about in the initial metadata; before answer().
+  // Names the session of the answer in the initial metadata. To be called before answer().
   void name_session(const std::string& id) { context_.AddInitialMetadata(kSessionHeader, id); }
 
   // Answers with a message or a refusal, once.
@@ -66,7 +68,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor, public AnsweredCall {
   const grpc::ByteBuffer& request_;
   grpc::ByteBuffer& response_;
   std::mutex mutex_;
-  std::optional<TimePoint> answered_;  // with mutex_ held: the client has yet to take the answer
+  std::optional<TimePoint>
+      answered_;  // with mutex_ held; set until the client has received the answer
 };
 
 }  // namespace runnel

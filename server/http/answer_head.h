@@ -1,4 +1,4 @@
-// The head of an answer as text.
+// Writes the head of an answer.
 #pragma once
 
 #include <cstddef>

@@ -7,10 +7,10 @@
 
 namespace runnel {
 
-// Who calls, by the key in "Authorization: Bearer KEY" or the address.
+// The caller of a request, by the key in "Authorization: Bearer KEY" or by the address.
 Result<Caller> caller_of(const ServerContext& state, const HttpRequest& request);
 
-// caller_of() and the trace of the call. `rpc` is of static storage.
+// caller_of(), and the trace of the call. `rpc` must have static storage.
 CallStart call_start(const char* rpc, const ServerContext& state, const HttpRequest& request);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// An answer as server-sent events.
+// Writes an answer as server-sent events.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace runnel {
 
-// Begins the answer, with 200. Pings are sent where no event goes out for long.
+// Begins the answer with 200. Pings are sent while no event is sent for a long time.
 void begin_events(HttpReply& reply);
 
-// An event with `data`, which is in one line; with a `type` where the API has one.
+// An event with `data`, which must be one line. `type`: the event's type, if the API has one.
 std::string event_of(std::string_view data, std::string_view type = "");
 
 }  // namespace runnel

@@ -9,18 +9,19 @@
 
 namespace runnel {
 
-// The refusal in the words of a door: "max_values is 0; ..." becomes "max_tokens is 0; ...".
+// The refusal of a status, in a door's words: "max_values is 0; ..." becomes "max_tokens is 0;
+// ...".
 Fault fault_of(const Status& status, const FieldWord& word_of);
 
-// 400 of INVALID_ARGUMENT, and so on.
+// The HTTP status of a code: 400 for INVALID_ARGUMENT, and so on.
 int http_status_of(Code code);
-// The other way, for requests that are refused before they are read.
+// The code of an HTTP status, for requests that are refused before they are read.
 Code code_of_http(int status);
 
 // {"error":{"message":...,"type":...,"param":...,"code":...}}
 std::string error_json(const Fault& fault);
 
-// Sends it with its status, and with Retry-After where trying again can help.
+// Sends the fault with its HTTP status, and with Retry-After if a retry can help.
 void send_fault(const Fault& fault, HttpReply& reply);
 
 }  // namespace runnel

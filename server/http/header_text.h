@@ -1,4 +1,4 @@
-// Texts of a request's head: values of its headers, and of its target.
+// Reads texts in a request's head: values of its headers, and parts of its target.
 #pragma once
 
 #include <string>
@@ -6,16 +6,17 @@
 
 namespace runnel {
 
-// `text` with a-z for A-Z.
+// `text` with A-Z replaced by a-z.
 std::string lower(std::string_view text);
 
-// Without the spaces and tabs around it.
+// `text` without the spaces and tabs around it.
 std::string_view trimmed(std::string_view text);
 
-// The text of a part of a path: bytes for "%41"; a percent sign that no byte follows stays.
+// Decodes a part of a path: "%41" becomes its byte. A percent sign without two hexadecimal digits
+// after it does not change.
 std::string unescaped(std::string_view part);
 
-// What a target says of `name` after its "?", unescaped; "" where it says nothing.
+// The value of `name` in the query of a target, decoded. "" if the query does not have it.
 std::string query_of(std::string_view target, std::string_view name);
 
 }  // namespace runnel

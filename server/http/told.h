@@ -11,7 +11,8 @@
 
 namespace runnel {
 
-// Calls a function once with an outcome. If no outcome is told, the destructor tells kLost().
+// Calls a function once with an outcome. If it has not been called, the destructor calls it with
+// kLost().
 template <auto kLost>
 class Teller {
  public:

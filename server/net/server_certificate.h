@@ -1,5 +1,5 @@
-// The certificate that a server shows, and whose certificates it takes: read from files, and again
-// when they change.
+// The certificate of a server, and the authorities of client certificates. They are read from
+// files, and read again when the files change.
 #pragma once
 
 #include <memory>

@@ -6,7 +6,7 @@
 
 namespace runnel {
 
-// Renders the conversation with the model's template and answers it, as start_answer() has it.
+// Renders the conversation with the model's template, and answers it as start_answer() does.
 void start_chat(ServerContext& state, const HttpRequest& request, HttpReply reply);
 
 }  // namespace runnel

@@ -23,7 +23,7 @@ class Drawing {
   // A picture of `shape` that begins with the bytes `given`.
   Drawing(const ImageShape& shape, std::span<const int32_t> given);
 
-  // A run of the sample that draws it; values are bytes, their positions those in the picture.
+  // Adds a run of the sample. Its values are bytes, and its positions are those in the picture.
   void add(const ValueRun& run);
 
   // The first whole row that has not been taken.
@@ -32,15 +32,15 @@ class Drawing {
   // of the last complete part, from 0. None if it has been taken, or if the picture is whole.
   std::optional<int> take_partial(int partials);
 
-  // The picture as a PNG file; grey where nothing has been drawn. As encode_png().
+  // The picture as a PNG file. Parts that have not been drawn are grey. Errors as of encode_png().
   Result<std::vector<uint8_t>> png() const;
 
  private:
   int row_bytes() const { return shape_.width * shape_.channels; }
-  int rows() const { return static_cast<int>(drawn_ / row_bytes()); }  // that are whole
+  int rows() const { return static_cast<int>(drawn_ / row_bytes()); }  // complete rows
 
   const ImageShape shape_;
-  std::vector<uint8_t> bytes_;  // of the whole picture
+  std::vector<uint8_t> bytes_;  // of the complete picture
   int64_t drawn_ = 0;           // bytes
   int rows_taken_ = 0;
   int partials_taken_ = 0;

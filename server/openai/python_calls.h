@@ -1,4 +1,4 @@
-// Calls of tools as Python: [f(a='b', n=3), g()].
+// Parses calls of tools that are written in Python: [f(a='b', n=3), g()].
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace runnel {
 
-// The calls of a list of them; none where `text` is anything else. Arguments have names, and are
-// literals: strings, numbers, True, False, None, lists and dicts.
+// The calls of a list. None if `text` is anything else. Arguments have names, and are literals:
+// strings, numbers, True, False, None, lists and dicts.
 std::optional<std::vector<ToolCall>> read_python_calls(std::string_view text);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// Ids that nobody can guess.
+// Makes ids that nobody can guess.
 #pragma once
 
 #include <cstddef>

@@ -10,15 +10,15 @@
 
 namespace runnel {
 
-// Answers the items of the request as start_chat() answers messages. The response goes into `store`
-// unless the request says otherwise.
+// Answers the items of the request as start_chat() answers messages. The response is kept in
+// `store`, unless the request says otherwise.
 void start_response(ServerContext& state, std::shared_ptr<ResponseStore> store,
                     const HttpRequest& request, HttpReply reply);
 
-// Answers with a response as it was, by the id in the path. NOT_FOUND.
+// Answers with a stored response, whose id is in the path. NOT_FOUND.
 Fault get_response(ShortCall& call, ResponseStore& store);
 
-// Forgets a response, by the id in the path. NOT_FOUND.
+// Deletes a stored response, whose id is in the path. NOT_FOUND.
 Fault delete_response(ShortCall& call, ResponseStore& store);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// The input of /v1/responses: what a conversation consists of there.
+// Reads the input of /v1/responses, a list of items, as a conversation.
 #pragma once
 
 #include "base/json.h"
@@ -6,12 +6,12 @@
 
 namespace runnel {
 
-// Makes messages of `input`, a text or a list of items, as read_messages() leaves them. A text is a
-// user's message. Reasoning, a message of the assistant and calls that follow each other become one
+// Converts `input`, a text or a list of items, to messages in the form of read_messages(). A text
+// becomes a user's message. Adjacent reasoning, messages of the assistant and calls become one
 // message. INVALID_ARGUMENT names the member.
 Fault read_input(OrderedJson input, OrderedJson& messages);
 
-// Makes tools of a chat of the list of tools. INVALID_ARGUMENT names the member.
+// Converts the list of tools to the tools of a chat. INVALID_ARGUMENT names the member.
 Fault read_response_tools(OrderedJson tools, OrderedJson& made);
 
 }  // namespace runnel

@@ -74,7 +74,7 @@ class ResponseOutput {
   void text_event(const char* type, const char* key, OrderedJson value);
   void response_event(const char* type, const OrderedJson& members);
   void add_item(const OrderedJson& item);
-  // The response as it is.
+  // The response in its present state.
   std::string response_json(const OrderedJson& members) const;
   OrderedJson end_json(const AnswerUsage& usage) const;
 

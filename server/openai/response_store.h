@@ -1,4 +1,4 @@
-// Responses that later requests continue or ask for, as text.
+// Stores responses as text, for later requests that continue or read them.
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,10 @@ namespace runnel {
 
 struct StoredResponse {
   std::string messages;  // a JSON list: the conversation before the answer, without instructions
-  std::string response;  // a JSON object: what was answered
+  std::string response;  // a JSON object: the answer
 };
 
-// Any thread may call any function; `now` never goes back.
+// Any thread may call any function. `now` must never decrease.
 class ResponseStore {
  public:
   // A response that nobody uses for this long is given up.

@@ -1,4 +1,4 @@
-// The fields that say how values are sampled, whatever they stand for.
+// Reads the fields for sampling, for values of any kind.
 #pragma once
 
 #include "engine/request.h"
@@ -12,11 +12,11 @@ void read_samples(RequestFields& fields, GenerateRequest& call);
 // Reads repetition_penalty, presence_penalty, frequency_penalty and logit_bias, an object of
 // numbers by token. The engine checks their ranges.
 void read_penalties(RequestFields& fields, GenerateRequest& call);
-// Reads seed, temperature (below kLeastTemperature, 0 too: greedy), top_p, top_k (0 or -1: all) and
-// min_p. The engine checks their ranges.
+// Reads seed, temperature (below kLeastTemperature, also 0, sampling is greedy), top_p, top_k (0 or
+// -1: all) and min_p. The engine checks their ranges.
 void read_sampling(RequestFields& fields, GenerateRequest& call);
-// A top_k beyond the model's vocabulary keeps all of it, as vLLM has it: clients of OpenAI's API do
-// not know the size.
+// Lowers a top_k beyond the model's vocabulary, so that it keeps all values, as in vLLM: clients of
+// OpenAI's API do not know the size of the vocabulary.
 void fit_top_k(const Spec& spec, Sampling& sampling);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// The limit of open files (RLIMIT_NOFILE, 'ulimit -n') against what is configured.
+// Checks the limit of open files (RLIMIT_NOFILE, 'ulimit -n') against the configuration.
 #pragma once
 
 #include <cstdint>

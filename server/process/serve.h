@@ -12,10 +12,11 @@
 
 namespace runnel {
 
-// How the settings are read again while the process serves.
+// How the process reads the settings again while it serves.
 struct Rereading {
   std::function<Result<ServerConfig>()> read;
-  bool on_hang_up = false;  // SIGHUP has the settings read again; false: it stops the process
+  bool on_hang_up =
+      false;  // true: SIGHUP makes the process read the settings again; false: it stops it
 };
 
 // Serves until SIGTERM or SIGINT, then drains. When the settings are read again, only the models

@@ -1,5 +1,5 @@
 // Waits for SIGTERM, SIGINT and SIGHUP, without a handler that interrupts other code. SIGHUP stops
-// the process, or has it read its configuration again.
+// the process, or makes it read its configuration again.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// The files of server/web/page/, as the build has put them into the program.
+// The files of server/web/page/, which the build has put into the program.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 namespace runnel {
 
 struct PageFile {
-  std::string_view path;  // of the request: "/" is index.html
+  std::string_view path;  // the path of the request: "/" for index.html
   std::string_view content_type;
   std::string_view content;
 };

@@ -5,6 +5,9 @@ import unittest
 from typing import Any
 
 import bench_fleet
+import fleet_costs
+
+COST = {"store": "Redis", "speed": 1234.0, "share": 0.97, "call": 0.0004, "more": 0.0001}
 
 
 def row(sessions: int, memory: int, p99: float) -> dict[str, Any]:
@@ -21,16 +24,37 @@ def figures(slowest: float) -> dict[str, Any]:
         "calls": 1000,
         "state_bytes": 4096,
         "rows": rows,
+        "loads": 1234.5,
+        "rounds": 5,
+        "costs": [{"size": "66 KB", "streams": 32, "values": 64, "rows": [COST]}],
+        "kills": {"directory": [0.1, 0.2, 0.9]},
+        "replicas": 0.94,
     }
 
 
 class FleetTest(unittest.TestCase):
     def test_the_page_holds_memory_and_times_by_the_number_of_sessions(self) -> None:
         page = bench_fleet.page(figures(0.0045))
-        self.assertIn("with 256 states of 4,096 bytes", page)
+        self.assertIn("has 256 states of 4,096 bytes", page)
         self.assertIn("| 1,000 | 50 MB | 1.00 ms, 2.00 ms | 0.50 ms, 0.75 ms |\n| 100,000 | 60 MB |", page)
         self.assertIn("grows by 100 bytes for each session more. 99 of 100 calls", page)
         self.assertIn("Not all of 99 in 100 calls", bench_fleet.page(figures(0.0055)))
+
+    def test_the_page_says_what_a_store_costs(self) -> None:
+        page = bench_fleet.page(figures(0.0045))
+        self.assertIn("| 66 KB a state, 32 clients, 64 values a call | values/s |", page)
+        self.assertIn("| Redis | 1,234 | 97% | 0.40 ms | 0.10 ms |", page)
+        self.assertIn("16 clients at\nonce load 1,234 sessions a second", page)
+
+    def test_the_page_says_what_a_fleet_loses(self) -> None:
+        page = bench_fleet.page(figures(0.0045))
+        self.assertIn("leases last 3 s. 3 kills with each store", page)
+        self.assertIn("| directory | 200 ms | 900 ms |", page)
+        self.assertIn("give 94% of the\nvalues", page)
+
+    def test_shares_compare_within_a_round(self) -> None:
+        found = {"without": [100.0, 200.0, 50.0], "with": [90.0, 160.0, 50.0]}
+        self.assertEqual(fleet_costs.against(found, "without", "with"), 0.9)
 
     def test_a_spread_is_of_all_calls(self) -> None:
         self.assertEqual(bench_fleet.spread([0.001] * 999 + [1.0]), {"p50": 0.001, "p99": 0.001})

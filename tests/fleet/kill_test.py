@@ -27,7 +27,7 @@ class KillTest(FleetTest):
         if ARGS.store != "redis":
             return ARGS.store, ("--storage-sync", ARGS.sync)
         redis, flags = redis_of(self)
-        return f"unix:{redis.socket}", flags
+        return redis.url, flags
 
     def test_nothing_that_was_heard_is_lost(self) -> None:
         draw = random.Random(ARGS.seed)

@@ -28,7 +28,7 @@ class RedisFaultsTest(FleetTest):
     def setUp(self) -> None:
         super().setUp()
         self.redis, self.flags = redis_of(self)
-        self.store = f"unix:{self.redis.socket}"
+        self.store = self.redis.url
 
     def client(self, address: str, retry: Retry | None = None) -> Client:
         return self.stack.enter_context(Client(address, retry=retry or Retry(), timeout=PATIENCE))

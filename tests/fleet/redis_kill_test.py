@@ -22,7 +22,7 @@ class RedisKillTest(FleetTest):
     def test_nothing_that_was_heard_is_lost(self) -> None:
         draw = random.Random(ARGS.seed)
         redis, flags = redis_of(self)
-        fleet = self.fleet("--sessions", SLOTS, *flags, store=f"unix:{redis.socket}")
+        fleet = self.fleet("--sessions", SLOTS, *flags, store=redis.url)
         with self.load(fleet, seed=ARGS.seed) as load:
             progress = Progress(load, "kills of a replica and of Redis", ARGS.kills, ARGS.minutes)
             for kill in range(1, ARGS.kills + 1):
