@@ -237,7 +237,11 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
   check(embedding.values.type == DType::kF32 && embedding.positions.type == DType::kF32 &&
             !is_blocks(embedding.blocks),
         "embed: a GPU reads tables of fp32");
-  check(embedding.scale == 1.0F, "embed: a GPU takes vectors as they are");
+  if (embedding.scale != 1.0F) {
+    note({Code::kFailedPrecondition,
+          "a factor of the embedding has no kernel for a GPU: use backend cpu"});
+    return;
+  }
   launch<EmbedKernel>(EmbedKernel::launch(out.rows),
                       {.rows = staged_.here(rows),
                        .values = staged_.kept(values.i32(), values.cols),
@@ -405,10 +409,6 @@ Status DeviceBackend<Device>::takes(const Recurrence& recurrence) const {
             "on a GPU only linear transformers take kernels cublas, state replay and prompts "
             "chunks: use kernels own, gpu_state plain and prompts steps"};
   }
-  if (recurrence.rule() == Rule::kGated || recurrence.rule() == Rule::kMamba1) {
-    return {Code::kFailedPrecondition,
-            "the recurrence of this family has no kernel for a GPU: use backend cpu"};
-  }
   return {};
 }
 
@@ -433,6 +433,17 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
   }
   if (const auto* const mamba2 = std::get_if<Mamba2Terms>(&recurrence.terms)) {
     return recur_by_rule(rows, recurrence, *mamba2, inputs, states, out);
+  }
+  if (const auto* const mamba1 = std::get_if<Mamba1Terms>(&recurrence.terms)) {
+    const auto args = mamba1_args(staged_.here(rows), recurrence, *mamba1, inputs, states, out);
+    return with_mamba1_kernel(
+        args, [&]<typename Kernel>(Kernel) { launch<Kernel>(Kernel::launch(args), args); });
+  }
+  if (const auto* const gated = std::get_if<GatedTerms>(&recurrence.terms)) {
+    const auto args = gated_args(staged_.here(rows), recurrence, *gated, inputs, states, out);
+    return with_gated_kernel(args, [&]<typename Kernel>(Kernel) {
+      launch<Kernel>(Kernel::launch(rows.count, args), args);
+    });
   }
   const auto& linear = std::get<LinearTerms>(recurrence.terms);
   // A log and the sums of a chunk do not contain the factors of a gate.

@@ -19,7 +19,7 @@ struct NormArgs {
   int64_t x_stride;
   const float* residual;  // null: none
   int64_t residual_stride;
-  const float* scale;
+  const float* scale;  // null for kNone
   const float* shift;  // only for kLayer
   float eps;
   int width;          // of a group
@@ -55,7 +55,7 @@ struct NormKernel {
     const int64_t row = block.index() / args.groups;
     const int first = static_cast<int>(block.index() % args.groups) * args.width;
     const float* x = args.x + row * args.x_stride + first;
-    const float* scale = args.scale + first;
+    const float* scale = args.scale == nullptr ? nullptr : args.scale + first;
     const float* shift = args.shift == nullptr ? nullptr : args.shift + first;
     const float* residual = at(args.residual, args.residual_stride, row, first);
     const float* gate = at(args.gate, args.gate_stride, row, first);
@@ -104,7 +104,9 @@ struct NormKernel {
         const Loaded shifts(shift, begin, args.width);
         const Loaded more(plus, begin, args.width);
         for_each_of(begin, args.width, [&](int i, int place) {
-          const float y = normalized(held[place], mean, inverse, scales.at[i], shifts.at[i]);
+          const float y = scale == nullptr
+                              ? held[place]
+                              : normalized(held[place], mean, inverse, scales.at[i], shifts.at[i]);
           out[place] = plus == nullptr ? y : y + more.at[i];
         });
       }

@@ -46,6 +46,14 @@ RUNNEL_DEVICE constexpr RowPart part_of(const Rows& rows, const Control* control
   return {slot, first + from, first + to, from};
 }
 
+// A matrix of fp32, with a row for each input.
+struct InputMatrix {
+  const float* data;  // null: none
+  int64_t stride;
+
+  RUNNEL_DEVICE const float* row(int64_t input) const { return data + input * stride; }
+};
+
 // A part of a slot's state, `offset` floats after the start of its layer's.
 template <typename Args>
 RUNNEL_DEVICE float* head_state(const Args& args, int32_t slot, int64_t offset) {

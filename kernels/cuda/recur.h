@@ -10,6 +10,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/parts.h"
 #include "kernels/cuda/replay.h"
+#include "kernels/cuda/state_share.h"
 #include "kernels/device.h"
 #include "kernels/rules.h"
 
@@ -34,32 +35,6 @@ struct RecurArgs {
   float* out;
   int64_t out_stride;
 };
-
-// Four adjacent columns, which are loaded and stored at once.
-struct alignas(16) Quad {
-  static constexpr int kWidth = 4;
-  float at[4];
-};
-struct Single {
-  static constexpr int kWidth = 1;
-  float at[1];
-};
-
-// The elements of S that a thread owns: `Columns::kWidth` columns of every `groups`-th row.
-struct StateShare {
-  int group = 0;   // the first row
-  int groups = 0;  // the distance between rows
-  int column = 0;  // the first column
-};
-
-// Assigns elements of S to threads. Adjacent threads have adjacent columns, and groups of threads
-// take the rows round-robin. Threads that are left over get group >= groups, and own nothing.
-template <typename Columns>
-RUNNEL_DEVICE StateShare state_share(int thread, int threads, int dv) {
-  const int across = (dv + Columns::kWidth - 1) / Columns::kWidth;
-  const int groups = across < threads ? threads / across : 1;
-  return {.group = thread / across, .groups = groups, .column = thread % across * Columns::kWidth};
-}
 
 // kRows > 0: the rows of S that a thread keeps in registers; the shape must be one that fits(). 0:
 // any shape, with S in memory. If there are too few threads, a thread then computes several

@@ -9,19 +9,11 @@
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/parts.h"
-#include "kernels/cuda/recur.h"
+#include "kernels/cuda/state_share.h"
 #include "kernels/device.h"
 #include "kernels/rules.h"
 
 namespace runnel::cuda {
-
-// A matrix of fp32, with a row for each input.
-struct InputMatrix {
-  const float* data;  // null: none
-  int64_t stride;
-
-  RUNNEL_DEVICE const float* row(int64_t input) const { return data + input * stride; }
-};
 
 struct RuleArgs {
   Rows rows;
@@ -39,8 +31,7 @@ struct RuleArgs {
   int64_t out_stride;
 };
 
-// kRows > 0: the rows of S that a thread keeps in registers; the shape must be one that fits(). 0:
-// any shape, with S in memory. If there are too few threads, a thread then computes several
+// kRows as in SharedState. If it is 0 and there are too few threads, a thread computes several
 // columns.
 template <Rule kRule, typename Columns, int kRows, int kBlockThreads>
 struct RuleKernel {
@@ -49,11 +40,7 @@ struct RuleKernel {
   static constexpr int kResident = kRows >= 16 ? 1 : 4;
   static constexpr bool kCorrected = kRule == Rule::kRwkv7;
 
-  RUNNEL_DEVICE static bool fits(int dk, int dv) {
-    const int across = dv / Columns::kWidth;
-    return kRows > 0 && dv % Columns::kWidth == 0 && across <= kThreads && kThreads % across == 0 &&
-           dk <= kThreads / across * kRows;
-  }
+  RUNNEL_DEVICE static bool fits(int dk, int dv) { return Shared::fits(dk, dv); }
 
   static constexpr Launch launch(int64_t rows, const Args& args) {
     const int64_t floats = 5 * int64_t{args.dk} + args.dv + 2 * sums_floats(args);
@@ -68,34 +55,23 @@ struct RuleKernel {
     if (part.begin >= part.end) return;
     block.require(part.begin >= 0 && part.end <= args.inputs,
                   "recur: a row's inputs are among those given");
-    float* state = head_state(args, part.slot, int64_t{head} * args.dk * args.dv);
+    const StatePlace at = {head_state(args, part.slot, int64_t{head} * args.dk * args.dv), args.dk,
+                           args.dv};
     typename Block::template Each<Held> held;
-    const auto in_memory = [&](const StateShare& share, int row) -> Columns& {
-      return *reinterpret_cast<Columns*>(state + int64_t{row} * args.dv + share.column);
-    };
     if constexpr (kRows > 0) {
-      block.each([&](int t) {
-        const StateShare share = share_of(args, t);
-        each_row(share, args, state, held[t],
-                 [&](int row, Columns& here) { here = in_memory(share, row); });
-      });
+      block.each([&](int t) { Shared::load(Shared::share_of(args.dv, t), at, held[t]); });
     }
     for (int input = part.begin; input < part.end; ++input) {
-      step(block, args, head, input, state, held);
+      step(block, args, head, input, at, held);
     }
     if constexpr (kRows > 0) {
-      block.each([&](int t) {
-        const StateShare share = share_of(args, t);
-        each_row(share, args, state, held[t],
-                 [&](int row, const Columns& here) { in_memory(share, row) = here; });
-      });
+      block.each([&](int t) { Shared::store(Shared::share_of(args.dv, t), at, held[t]); });
     }
   }
 
  private:
-  struct Held {
-    Columns row[kRows > 0 ? kRows : 1];
-  };
+  using Shared = SharedState<Columns, kRows, kBlockThreads>;
+  using Held = typename Shared::Held;
 
   // The terms of an input, in shared memory, and the sums over the rows of S for each group of
   // threads.
@@ -111,11 +87,8 @@ struct RuleKernel {
     float extra = 0.0F;       // of v in the bonus, of x in y
   };
 
-  RUNNEL_DEVICE static StateShare share_of(const Args& args, int t) {
-    return state_share<Columns>(t, kThreads, args.dv);
-  }
   RUNNEL_DEVICE static int64_t sums_floats(const Args& args) {
-    return int64_t{share_of(args, 0).groups} * args.dv;
+    return int64_t{Shared::share_of(args.dv, 0).groups} * args.dv;
   }
   template <typename Block>
   RUNNEL_DEVICE static Terms terms_of(Block& block, const Args& args) {
@@ -126,36 +99,14 @@ struct RuleKernel {
             at + 4 * dk, at + 5 * dk, sums,        sums + sums_floats(args)};
   }
 
-  // Calls body(row, its columns) for a thread's rows of S.
-  template <typename Body>
-  RUNNEL_DEVICE static void each_row(const StateShare& share, const Args& args, float* state,
-                                     Held& held, const Body& body) {
-    if constexpr (kRows > 0) {
-      for (int i = 0; i < kRows; ++i) {
-        const int row = share.group + i * share.groups;
-        if (row < args.dk) body(row, held.row[i]);
-      }
-    } else {
-      for (int row = share.group; row < args.dk; row += share.groups) {
-        body(row, *reinterpret_cast<Columns*>(state + int64_t{row} * args.dv + share.column));
-      }
-    }
-  }
   // Calls body(share) for a thread's columns, and then for the further columns that it computes.
   template <typename Body>
   RUNNEL_DEVICE static void each_share(const Args& args, int t, const Body& body) {
-    StateShare share = share_of(args, t);
+    StateShare share = Shared::share_of(args.dv, t);
     for (; share.group < share.groups && share.column < args.dv;
          share.column += kThreads * Columns::kWidth) {
       body(share);
     }
-  }
-  // The groups' sums of one column.
-  RUNNEL_DEVICE static float total(const Args& args, const float* sums, int column) {
-    const int groups = share_of(args, 0).groups;
-    float sum = 0.0F;
-    for (int group = 0; group < groups; ++group) sum += sums[group * args.dv + column];
-    return sum;
   }
 
   template <typename Block>
@@ -212,8 +163,8 @@ struct RuleKernel {
   // Computes one input. The sums over the rows of S are computed first within groups, then over the
   // groups. This does not depend on the rest of the batch.
   template <typename Block, typename States>
-  RUNNEL_DEVICE static void step(Block& block, const Args& args, int head, int input, float* state,
-                                 States& held) {
+  RUNNEL_DEVICE static void step(Block& block, const Args& args, int head, int input,
+                                 const StatePlace& at, States& held) {
     const Terms terms = terms_of(block, args);
     Factors factors;
     if constexpr (kRule == Rule::kRwkv7) {
@@ -221,21 +172,22 @@ struct RuleKernel {
     } else {
       factors = mamba2_terms(block, args, head, input, terms);
     }
-    if constexpr (kCorrected) correct(block, args, terms, state, held);
+    if constexpr (kCorrected) correct(block, args, terms, at, held);
     block.phase([&](int t) {
       each_share(args, t, [&](const StateShare& share) {
-        advance(args, share, terms, factors, state, held[t]);
+        advance(args, share, terms, factors, at, held[t]);
       });
     });
     block.phase([&](int t) {
       for (int j = t; j < args.dv; j += kThreads) {
         const int c = head * args.dv + j;
+        const float sum = Shared::total(terms.sums, args.dv, j);
         float& y = args.out[input * args.out_stride + c];
         if constexpr (kRule == Rule::kRwkv7) {
-          y = total(args, terms.sums, j);
+          y = sum;
           args.bonus[input * args.bonus_stride + c] = factors.extra * terms.v[j];
         } else {
-          y = std::fma(factors.extra, args.v.row(input)[c], total(args, terms.sums, j));
+          y = std::fma(factors.extra, args.v.row(input)[c], sum);
         }
       }
     });
@@ -244,24 +196,23 @@ struct RuleKernel {
   // Computes a^T S within groups.
   template <typename Block, typename States>
   RUNNEL_DEVICE static void correct(Block& block, const Args& args, const Terms& terms,
-                                    float* state, States& held) {
+                                    const StatePlace& at, States& held) {
     block.phase([&](int t) {
       each_share(args, t, [&](const StateShare& share) {
         Columns sum{};
-        each_row(share, args, state, held[t], [&](int row, const Columns& s) {
+        Shared::each_row(share, at, held[t], [&](int row, const Columns& s) {
           for (int j = 0; j < Columns::kWidth; ++j) {
             sum.at[j] = std::fma(terms.a[row], s.at[j], sum.at[j]);
           }
         });
-        float* to = terms.corrections + share.group * args.dv + share.column;
-        for (int j = 0; j < Columns::kWidth; ++j) to[j] = sum.at[j];
+        Shared::put(sum, share, args.dv, terms.corrections);
       });
     });
   }
 
   // Computes S = diag(w) S + b (a^T S) + k v^T on a share of S, and S^T q within groups.
   RUNNEL_DEVICE static void advance(const Args& args, const StateShare& share, const Terms& terms,
-                                    const Factors& factors, float* state, Held& held) {
+                                    const Factors& factors, const StatePlace& at, Held& held) {
     Columns value{};
     Columns correction{};
     Columns sum{};
@@ -269,10 +220,10 @@ struct RuleKernel {
       const int column = share.column + j;
       value.at[j] = terms.v[column];
       if constexpr (kCorrected) {
-        correction.at[j] = factors.correction * total(args, terms.corrections, column);
+        correction.at[j] = factors.correction * Shared::total(terms.corrections, args.dv, column);
       }
     }
-    each_row(share, args, state, held, [&](int row, Columns& s) {
+    Shared::each_row(share, at, held, [&](int row, Columns& s) {
       const float w = kCorrected ? terms.w[row] : factors.w;
       for (int j = 0; j < Columns::kWidth; ++j) {
         float next = w * s.at[j];
@@ -281,8 +232,7 @@ struct RuleKernel {
         sum.at[j] = std::fma(terms.q[row], s.at[j], sum.at[j]);
       }
     });
-    float* to = terms.sums + share.group * args.dv + share.column;
-    for (int j = 0; j < Columns::kWidth; ++j) to[j] = sum.at[j];
+    Shared::put(sum, share, args.dv, terms.sums);
   }
 };
 

@@ -13,6 +13,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/fragments.h"
+#include "kernels/cuda/gated_recur.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/recur.h"
 #include "kernels/cuda/script.h"
@@ -70,7 +71,10 @@ TEST(Cuda, OptionsForLinearTransformersAloneAreRefused) {
     EXPECT_THAT(status.message(),
                 testing::HasSubstr("use kernels own, gpu_state plain and prompts steps"));
   }
-  EXPECT_TRUE(takes({}, Rwkv7Terms{}).ok());
+  for (const RuleTerms& terms :
+       {RuleTerms(Rwkv7Terms{}), RuleTerms(GatedTerms{}), RuleTerms(Mamba1Terms{})}) {
+    EXPECT_TRUE(takes({}, terms).ok());
+  }
 }
 
 // ---- index maps ---------------------------------------------------------------------------------
@@ -185,6 +189,10 @@ TEST(CudaRecur, RegistersAreForShapesThatFit) {
   EXPECT_FALSE(RecurMedium::fits(64, 128));
   EXPECT_TRUE(RecurLarge::fits(128, 128));
   EXPECT_FALSE(RecurLarge::fits(129, 128));
+  EXPECT_TRUE(GatedRecur<true>::Medium::fits(64));
+  EXPECT_FALSE(GatedRecur<true>::Medium::fits(65));
+  EXPECT_TRUE(GatedRecur<true>::Large::fits(256));
+  EXPECT_FALSE(GatedRecur<true>::Large::fits(257));
 }
 
 TEST(CudaEmbed, FindsTheRowOfAnInput) {

@@ -201,10 +201,11 @@ struct Inputs {
 
 class GatedRules : public KernelTest {
  protected:
-  void expect_matches(Inputs inputs, Batch batch, int slots) {
+  // A GPU's kernel keeps states in registers if they are aligned and fit.
+  void expect_matches(Inputs inputs, Batch batch, int slots, bool aligned = false) {
     const Shape shape = inputs.shape;
     const int size = shape.dk * shape.dv;
-    SlotStates states(slots, shape.heads * size);
+    SlotStates states(slots, shape.heads * size, aligned);
     Guarded out(batch.inputs(), shape.heads * shape.dv, 4);
     const Recurrence recurrence = inputs.recurrence();
     ASSERT_TRUE(backend().takes(recurrence).ok());
@@ -244,6 +245,26 @@ TEST_P(GatedRules, MatchTheirEquationsOnShapesThatBreak) {
   }
 }
 
+TEST_P(GatedRules, MatchTheirEquationsWithAlignedStates) {
+  const Shape shapes[] = {{2, 16, 16}, {2, 64, 4}, {2, 20, 100}, {2, 128, 64}, {2, 200, 68}};
+  for (const Mixer& mixer : all_mixers()) {
+    SCOPED_TRACE(mixer.name);
+    for (const Shape& shape : shapes) {
+      expect_matches(Inputs(mixer, shape, 5), Batch({2, -1, 0}, {1, 2, 2}), 3, true);
+    }
+  }
+}
+
+// The heads of published models of 340 M parameters: of GLA, and twice those of Gated DeltaNet.
+TEST_P(GatedRules, MatchTheirEquationsOnLargeHeads) {
+  for (const int mixer : {0, 4}) {
+    SCOPED_TRACE(all_mixers()[mixer].name);
+    expect_matches(Inputs(all_mixers()[mixer], {2, 128, 256}, 2), Batch({0}, {2}), 1, true);
+    expect_matches(Inputs(all_mixers()[mixer], {2, 256, 512}, 1), Batch({0}, {1}), 1, true);
+    expect_matches(Inputs(all_mixers()[mixer], {2, 260, 64}, 1), Batch({0}, {1}), 1, true);
+  }
+}
+
 TEST_P(GatedRules, InputsFarOutOfRangeSaturate) {
   for (const Mixer& mixer : all_mixers()) {
     SCOPED_TRACE(mixer.name);
@@ -262,21 +283,24 @@ TEST_P(GatedRules, BitsDependOnTheRowAlone) {
   const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
   for (const Mixer& mixer : all_mixers()) {
     SCOPED_TRACE(mixer.name);
-    Inputs inputs(mixer, {4, 18, 33}, 2 * length);
-    SlotStates of_scan(2, 4 * 18 * 33);
-    SlotStates of_steps(2, 4 * 18 * 33);
-    Guarded all(2 * length, 4 * 33);
-    Guarded each(2 * length, 4 * 33);
-    Batch both({1, 0}, {length, length});
-    backend().recur(both.rows(), both.control(), inputs.recurrence(), inputs.views(0, 2 * length),
-                    of_scan.states(), all.view());
-    for (int input = 0; input < 2 * length; ++input) {
-      Batch one({input < length ? 1 : 0}, {1});
-      single->recur(one.rows(), one.control(), inputs.recurrence(), inputs.views(input, 1),
-                    of_steps.states(), each.view().slice(input, 1));
+    for (const Shape& shape : {Shape{4, 18, 33}, Shape{4, 16, 68}}) {
+      const int size = shape.heads * shape.dk * shape.dv;
+      Inputs inputs(mixer, shape, 2 * length);
+      SlotStates of_scan(2, size, true);
+      SlotStates of_steps(2, size, true);
+      Guarded all(2 * length, shape.heads * shape.dv);
+      Guarded each(2 * length, shape.heads * shape.dv);
+      Batch both({1, 0}, {length, length});
+      backend().recur(both.rows(), both.control(), inputs.recurrence(), inputs.views(0, 2 * length),
+                      of_scan.states(), all.view());
+      for (int input = 0; input < 2 * length; ++input) {
+        Batch one({input < length ? 1 : 0}, {1});
+        single->recur(one.rows(), one.control(), inputs.recurrence(), inputs.views(input, 1),
+                      of_steps.states(), each.view().slice(input, 1));
+      }
+      EXPECT_TRUE(same_bits(all.values(), each.values()));
+      EXPECT_TRUE(same_bits(of_scan.memory.values(), of_steps.memory.values()));
     }
-    EXPECT_TRUE(same_bits(all.values(), each.values()));
-    EXPECT_TRUE(same_bits(of_scan.memory.values(), of_steps.memory.values()));
   }
 }
 
@@ -306,10 +330,9 @@ TEST_P(GatedRules, TiledKeysServeEveryOtherHead) {
 }
 
 // Every number of S decays at a rate of its own.
-TEST_P(GatedRules, Mamba1MatchesItsEquations) {
-  for (const int dv : {1, 3, 16, 33, 100}) {
-    const int heads = 2;
-    const int dk = 5;
+class Mamba1Rule : public KernelTest {
+ protected:
+  void expect_matches(int heads, int dk, int dv) {
     const int columns = heads * dv;
     Batch batch({1, 0}, {3, 2});
     Guarded q(5, dk), k(5, dk), v(5, columns), decay(5, columns, 1), gate(5, columns),
@@ -329,6 +352,8 @@ TEST_P(GatedRules, Mamba1MatchesItsEquations) {
         {.heads = heads, .key_heads = 1, .dk = dk, .dv = dv, .terms = terms},
         {.q = q.view(), .k = k.view(), .v = v.view(), .gate = gate.view(), .decay = decay.view()},
         states.states(), out.view());
+    out.expect_guards("recur: out");
+    states.expect_rest_untouched(batch);
     for (int row = 0; row < 2; ++row) {
       Numbers state = states.initial(batch.slot[row]);
       for (int input = batch.first[row]; input < batch.first[row + 1]; ++input) {
@@ -348,9 +373,16 @@ TEST_P(GatedRules, Mamba1MatchesItsEquations) {
       states.expect_near(batch.slot[row], state, 1e-5);
     }
   }
+};
+
+TEST_P(Mamba1Rule, MatchesItsEquations) {
+  for (const int dk : {5, 16, 19}) {
+    for (const int dv : {1, 3, 16, 33, 100}) expect_matches(2, dk, dv);
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, GatedRules, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, GatedRules, testing::ValuesIn(all_backends()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, Mamba1Rule, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel

@@ -90,10 +90,16 @@ class MirrorBackend final : public ForwardingBackend {
       for (View* view : {&rwkv7->k_k, &rwkv7->k_a, &rwkv7->r_k}) *view = mirror(*view);
     } else if (auto* const mamba2 = std::get_if<Mamba2Terms>(&rule.terms)) {
       for (View* view : {&mamba2->dt_rate, &mamba2->dt_bias, &mamba2->skip}) *view = mirror(*view);
+    } else if (auto* const mamba1 = std::get_if<Mamba1Terms>(&rule.terms)) {
+      for (View* view : {&mamba1->dt_rate, &mamba1->dt_bias, &mamba1->skip}) *view = mirror(*view);
+    } else if (auto* const gated = std::get_if<GatedTerms>(&rule.terms)) {
+      for (View* view : {&gated->decay_rate, &gated->decay_bias, &gated->bonus}) {
+        *view = mirror(*view);
+      }
     }
     RecurrenceInputs given = inputs;
     for (View* view : {&given.q, &given.k, &given.v, &given.gate, &given.decay, &given.rate,
-                       &given.first, &given.mix, &given.bonus}) {
+                       &given.turn, &given.first, &given.mix, &given.bonus}) {
       *view = mirror(*view);
     }
     const Control* controls = mirror(control, slots(rows));

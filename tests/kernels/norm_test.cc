@@ -221,6 +221,24 @@ TEST_P(WiderNorm, BitsDoNotDependOnTheBatchAndOutMayBeX) {
   }
 }
 
+TEST_P(WiderNorm, WithoutANormOnlyTheGateIsLeft) {
+  const int width = 102;
+  Guarded x(3, width, 2), gate(3, width), out(3, width, 1);
+  x.fill(random_floats(3 * width, 5));
+  gate.fill(random_floats(3 * width, 6));
+  for (const bool before : {false, true}) {
+    backend().gated_norm(x.view(), {{}, {}, 0.0F, NormKind::kNone, 2},
+                         {gate.view(), Activation::kSilu, before}, out.view());
+    out.expect_guards("norm");
+    for (int row = 0; row < 3; ++row) {
+      for (int c = 0; c < width; ++c) {
+        const double y = x.at(row, c) * activated(Activation::kSilu, gate.at(row, c));
+        ASSERT_NEAR(out.at(row, c), y, 1e-5 * std::max(1.0, std::abs(y))) << row << ", " << c;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, WiderNorm, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace

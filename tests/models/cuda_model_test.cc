@@ -17,18 +17,58 @@ namespace {
 constexpr ModelLimits kLimits = {.slots = 8, .rows = 8, .values = 72, .steps = 8};
 constexpr int kCount = 12;
 
+// A family other than the linear transformer.
+struct GpuFamily {
+  const char* name;
+  Spec (*spec)();
+};
+
+// Heads whose states a kernel keeps in registers, with columns for two blocks.
+Spec spec_in_registers() {
+  Spec spec = small_gated_linear_spec(GatedMixer::kGatedDeltaNet);
+  auto& sizes = std::get<GatedLinearSpec>(spec.model);
+  sizes.dk = 16;
+  sizes.dv = 80;
+  return spec;
+}
+
+// A hybrid without attention.
+template <HybridStyle kStyle>
+Spec recurrent_hybrid_spec() {
+  Spec spec = small_hybrid_spec(kStyle);
+  spec.positions = spec.most_positions = 0;
+  std::get<HybridSpec>(spec.model).layers = "rr";
+  return spec;
+}
+
+constexpr GpuFamily kGpuFamilies[] = {
+    {"Gla", [] { return small_gated_linear_spec(GatedMixer::kGla); }},
+    {"RetNet", [] { return small_gated_linear_spec(GatedMixer::kRetNet); }},
+    {"DeltaNet", [] { return small_gated_linear_spec(GatedMixer::kDeltaNet); }},
+    {"GatedDeltaNet", [] { return small_gated_linear_spec(GatedMixer::kGatedDeltaNet); }},
+    {"GatedDeltaNetInRegisters", spec_in_registers},
+    {"Kda", [] { return small_gated_linear_spec(GatedMixer::kKda); }},
+    {"Hgrn2", [] { return small_gated_linear_spec(GatedMixer::kHgrn2); }},
+    {"Rwkv6", [] { return small_rwkv6_spec(Rwkv6Version::kSix); }},
+    {"Rwkv5", [] { return small_rwkv6_spec(Rwkv6Version::kFive); }},
+    {"Mamba1", [] { return small_mamba1_spec(); }},
+    {"QwenHybrid", recurrent_hybrid_spec<HybridStyle::kQwen35>},
+    {"FalconHybrid", recurrent_hybrid_spec<HybridStyle::kFalconH1>}};
+
 struct Case {
   bool on_gpu;
   bool image;
   Precision precision;
   CudaOptions options = {};  // .library on the host: the one that stands in for it
   bool gated = false;        // with random features
+  const GpuFamily* family = nullptr;
 
   std::string label() const {
     return std::string(on_gpu ? "Gpu" : "Host") +
-           (gated   ? "Gated"
-            : image ? "Image"
-                    : "Symbols") +
+           (family != nullptr ? family->name
+            : gated           ? "Gated"
+            : image           ? "Image"
+                              : "Symbols") +
            (precision == Precision::kFp32 ? "Fp32" : "Bf16") + (options.replay ? "Replay" : "") +
            (options.chunks ? "Chunks" : "");
   }
@@ -79,6 +119,7 @@ class CudaModelTest : public testing::TestWithParam<Case> {
   }
 
   Bundle bundle() const {
+    if (GetParam().family != nullptr) return random_bundle(GetParam().family->spec(), 5);
     return random_bundle(GetParam().gated ? small_gated_spec() : spec_of(GetParam().image), 5);
   }
   void expect_equals_the_cpu();
@@ -185,6 +226,7 @@ TEST_P(CudaModelTest, BitsDoNotDependOnTheBatch) {
 TEST_P(CudaModelTest, PartsNameEveryByteOfAState) {
   const std::unique_ptr<Model> model = make();
   expect_parts_tile_the_state(model->layout());
+  if (GetParam().family != nullptr) return;
   EXPECT_EQ(model->layout().parts[2].name,
             GetParam().options.replay ? "layers.0.log" : "layers.1.S");
 }
@@ -326,6 +368,21 @@ TEST(CudaModelLimits, SizesTooLargeForTheGpuAreToldAtTheFirstStepAndStopNothing)
   EXPECT_NE(done.status().message().find("too large for this GPU"), std::string::npos);
 }
 
+TEST(CudaModelLimits, AFactorOfTheEmbeddingIsToldAtTheFirstStep) {
+  Spec spec = recurrent_hybrid_spec<HybridStyle::kGranite>();
+  std::get<HybridSpec>(spec.model).factors.embedding = 12.0F;
+  const std::unique_ptr<Backend> backend = make_on_host({});
+  const auto model = make_model(random_bundle(spec, 5), *backend, kLimits);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  begin_sequence(**model, 0, 1);
+  const Row row = {0, {}, Want::kNext};
+  std::vector<Emitted> emitted;
+  const Result<bool> done = (*model)->collect((*model)->submit({&row, 1}, 1), emitted);
+  EXPECT_EQ(done.status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(done.status().message(),
+            "a factor of the embedding has no kernel for a GPU: use backend cpu");
+}
+
 std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.label(); }
 
 INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
@@ -343,6 +400,16 @@ INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
                                          Case{true, true, Precision::kBf16, {.replay = true}},
                                          Case{true, true, Precision::kBf16, {.chunks = true}}),
                          case_name);
+std::vector<Case> family_cases() {
+  std::vector<Case> cases;
+  for (const GpuFamily& family : kGpuFamilies) {
+    cases.push_back({false, false, Precision::kFp32, {}, false, &family});
+    cases.push_back({true, false, Precision::kFp32, {}, false, &family});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaModelTest, testing::ValuesIn(family_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(, CudaLibraryModelTest,
                          testing::Values(Case{false, false, Precision::kFp32, {.library = true}},
                                          Case{false, true, Precision::kBf16, {.library = true}},
