@@ -16,8 +16,8 @@ namespace runnel {
 template <typename T>
 class Mailbox {
  public:
-  // Holds at most `capacity` items, which have at most `bytes` of memory outside of them. A single
-  // item may have more.
+  // Holds at most `capacity` items, which together own at most `bytes` of other memory. A single
+  // item may own more.
   Mailbox(size_t capacity, int64_t bytes) : capacity_(capacity), most_bytes_(bytes) {}
 
   // Puts an item that holds `bytes` of memory. False, with `item` untouched, when the mailbox is
@@ -98,7 +98,7 @@ class Mailbox {
 
   void add(T&& item, int64_t bytes) {
     waiting_.push_back({std::move(item), bytes});
-    bytes_ += bytes;  // once the item is in: there may be no memory for it
+    bytes_ += bytes;  // after push_back(), which throws if there is no memory
   }
 
   const size_t capacity_;

@@ -1,4 +1,4 @@
-// JSON from outside whose members keep their order: base/json.h has the rules and the limits.
+// Parses untrusted JSON and keeps the order of members. base/json.h has the rules and the limits.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Callbacks that are called exactly once with an outcome, and the bytes that wait for one.
+// A callback that is called exactly once with an outcome, and bytes to send with such a callback.
 #pragma once
 
 #include <functional>

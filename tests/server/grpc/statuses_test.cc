@@ -1,4 +1,4 @@
-// Every status of docs/api.md, provoked. (DATA_LOSS is for stored states, which there are none of.)
+// Every status of docs/api.md, provoked. (Tests of the store provoke DATA_LOSS.)
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
