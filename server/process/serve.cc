@@ -171,6 +171,19 @@ int failed(const EventLog& log, int code, const Status& status) {
   return code;
 }
 
+// Ends the process without destructors. gRPC 1.51 waits forever at its end for a thread of its own
+// that the system did not give it.
+[[noreturn]] void leave(const EventLog& log, const Status& cause) {
+  std::_Exit(failed(log, kExitFailed, cause));
+}
+
+Status no_memory() { return {Code::kResourceExhausted, "there is not enough memory"}; }
+
+Status no_thread(const std::system_error& error) {
+  return {Code::kResourceExhausted,
+          std::string("the system gives no thread: ") + error.what() + limits_on_threads()};
+}
+
 // Why the process ends before it serves.
 struct Failure {
   int exit_code = 0;
@@ -261,6 +274,71 @@ bool is_store_hanging(Server& server, const ServerConfig& config, const EventLog
   return true;
 }
 
+// The parts of a serving process that are made before its server starts.
+struct Process {
+  const ServerConfig& config;
+  const EventLog& log;
+  const ModelLoader& loader;
+  const ShowLoading& show_loading;
+  StopSignal& stop;
+  Server& server;
+};
+
+// Ends a server that cannot serve, and logs why. Returns the exit code.
+int give_up(const Process& process, int code, const Status& cause) {
+  if (cause.code() == Code::kResourceExhausted) leave(process.log, cause);
+  process.server.drain(Duration(0));  // first, so that the log ends with the cause
+  const bool is_hanging = is_store_hanging(process.server, process.config, process.log);
+  const int exit_code = failed(process.log, code, cause);
+  if (is_hanging) std::_Exit(exit_code);
+  return exit_code;
+}
+
+// Opens all ports and loads the models. The exit code is 0 if the server is ready, or is to stop.
+Failure start(const Process& process, HttpPorts& ports) {
+  const auto& [config, log, loader, show_loading, stop, server] = process;
+  // First the port: who asks while the models load hears that it is not ready.
+  if (Status s = server.start(); !s.ok()) return {exit_code_of(s), s};
+  if (Status s = open_http_ports(config, server, log, ports); !s.ok()) return {exit_code_of(s), s};
+  const Failure first = serve_first(config, loader, server.models(), stop, show_loading);
+  if (!first.status.ok() || stop.raised()) return first;
+  stop.spare_second(milliseconds_of(config, limits::kLameDuckMs) > Duration(0));
+  const auto models = server.models().all();
+  for (const auto& [name, model] : *models) log_model(*model, log);
+  if (Status s = bound_memory(config, server, log); !s.ok()) return {kExitFailed, s};
+  server.ready();
+  log.info("ready", {{"models", int64_t(models->size())}, {"address", server.address()}});
+  return {};
+}
+
+// Starts the server, serves until the end, and drains. Returns the exit code.
+int start_and_serve(const Process& process, const Rereading& rereading,
+                    std::atomic<bool>& is_ending) {
+  const auto& [config, log, loader, show_loading, stop, server] = process;
+  Reloader reloader([&, &config = config, &loader = loader, &server = server, &log = log] {
+    return reload(config, rereading, loader, server, log);
+  });
+  server.set_reload([&](ReloadDone done) { return reloader.ask(std::move(done)); });
+  HttpPorts ports;  // end after the drain, before the server
+  if (const Failure cause = start(process, ports); !cause.status.ok()) {
+    return give_up(process, cause.exit_code, cause.status);
+  }
+  Status failure = serve_until_the_end(server, log, stop, reloader);
+  if (failure.ok()) {
+    const Duration lame_duck = milliseconds_of(config, limits::kLameDuckMs);
+    failure = serve_as_lame_duck(server, lame_duck, log, stop);
+  }
+  if (!failure.ok()) failed(log, kExitDevice, failure);
+  is_ending = true;
+  reloader.stop();
+  server.drain(milliseconds_of(config, limits::kGraceMs));
+  const int last = failure.ok() ? 0 : kExitDevice;
+  const bool is_hanging = is_store_hanging(server, config, log);
+  log.info("exit", {{"code", int64_t{last}}});
+  if (is_hanging) std::_Exit(last);
+  return last;
+}
+
 int serve_within_limits(const ServerConfig& config, const Rereading& rereading,
                         const ModelFactory& make_model, const EventLog& log,
                         const std::string& version, const ShowLoading& show_loading) {
@@ -272,47 +350,23 @@ int serve_within_limits(const ServerConfig& config, const Rereading& rereading,
   if (Status s = raise_open_files(config); !s.ok()) return failed(log, kExitFailed, s);
   const Clock clock;
   const LibraryLog library_log(log, clock);
-  std::atomic<bool> ending{false};
+  std::atomic<bool> is_ending{false};
   const ModelLoader loader(config, make_model, clock, log,
-                           [&] { return ending.load() || stop.raised(); });
+                           [&] { return is_ending.load() || stop.raised(); });
   Server server({.host = host_options(config, version), .grpc = grpc_options(config)}, log, clock);
-  Reloader reloader([&] { return reload(config, rereading, loader, server, log); });
-  server.set_reload([&](ReloadDone done) { return reloader.ask(std::move(done)); });
-  const auto give_up = [&](int code, const Status& cause) {
-    server.drain(Duration(0));  // first, so that the log ends with the cause
-    const bool is_hanging = is_store_hanging(server, config, log);
-    const int exit_code = failed(log, code, cause);
-    if (is_hanging) std::_Exit(exit_code);
-    return exit_code;
-  };
-  // First the port: who asks while the models load hears that it is not ready.
-  if (Status s = server.start(); !s.ok()) return give_up(exit_code_of(s), s);
-  HttpPorts ports;  // end after the drain, before the server
-  if (Status s = open_http_ports(config, server, log, ports); !s.ok()) {
-    return give_up(exit_code_of(s), s);
+  try {
+    return start_and_serve({config, log, loader, show_loading, stop, server}, rereading, is_ending);
+  } catch (const std::bad_alloc&) {
+    leave(log, no_memory());
+  } catch (const std::system_error& error) {
+    leave(log, no_thread(error));
   }
-  const Failure first = serve_first(config, loader, server.models(), stop, show_loading);
-  if (!first.status.ok()) return give_up(first.exit_code, first.status);
-  const Duration lame_duck = milliseconds_of(config, limits::kLameDuckMs);
-  if (!stop.raised()) {
-    stop.spare_second(lame_duck > Duration(0));
-    const auto models = server.models().all();
-    for (const auto& [name, model] : *models) log_model(*model, log);
-    if (Status s = bound_memory(config, server, log); !s.ok()) return give_up(kExitFailed, s);
-    server.ready();
-    log.info("ready", {{"models", int64_t(models->size())}, {"address", server.address()}});
-  }
-  Status failure = serve_until_the_end(server, log, stop, reloader);
-  if (failure.ok()) failure = serve_as_lame_duck(server, lame_duck, log, stop);
-  if (!failure.ok()) failed(log, kExitDevice, failure);
-  ending = true;
-  reloader.stop();
-  server.drain(milliseconds_of(config, limits::kGraceMs));
-  const int last = failure.ok() ? 0 : kExitDevice;
-  const bool is_hanging = is_store_hanging(server, config, log);
-  log.info("exit", {{"code", int64_t{last}}});
-  if (is_hanging) std::_Exit(last);
-  return last;
+}
+
+// Checks whether the process may have the threads and the memory that it needs beside its models.
+Status check_room(const ServerConfig& config) {
+  const MemoryBound bound = memory_bound(config, 0, 0);
+  return check_threads(threads_for(config), bound.total() - bound.start);
 }
 
 }  // namespace
@@ -320,15 +374,13 @@ int serve_within_limits(const ServerConfig& config, const Rereading& rereading,
 int serve(const ServerConfig& config, const Rereading& rereading, const ModelFactory& make_model,
           const EventLog& log, const std::string& version, const ShowLoading& show_loading) {
   if (Status s = check_config(config); !s.ok()) return failed(log, kExitUsage, s);
-  if (Status s = check_threads(threads_for(config)); !s.ok()) return failed(log, kExitFailed, s);
+  if (Status s = check_room(config); !s.ok()) return failed(log, kExitFailed, s);
   try {
     return serve_within_limits(config, rereading, make_model, log, version, show_loading);
   } catch (const std::bad_alloc&) {
-    return failed(log, kExitFailed, {Code::kResourceExhausted, "there is not enough memory"});
+    return failed(log, kExitFailed, no_memory());
   } catch (const std::system_error& error) {
-    return failed(log, kExitFailed,
-                  {Code::kResourceExhausted, std::string("the system gives no thread: ") +
-                                                 error.what() + limits_on_threads()});
+    return failed(log, kExitFailed, no_thread(error));
   }
 }
 

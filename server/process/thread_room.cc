@@ -60,7 +60,7 @@ std::string limits_on_threads() {
   return text.empty() ? "; see kernel.threads-max" : text;
 }
 
-Status check_threads(int64_t needed) {
+Status check_threads(int64_t needed, int64_t bytes) {
   std::latch all_started(1);
   std::vector<std::thread> threads;
   Status status;
@@ -73,6 +73,7 @@ Status check_threads(int64_t needed) {
                                             " more threads, and a server of these settings needs " +
                                             std::to_string(needed) + limits_on_threads()};
   }
+  if (status.ok()) status = check_addresses(bytes);
   all_started.count_down();
   for (std::thread& thread : threads) thread.join();
   return status;

@@ -16,9 +16,9 @@ int64_t threads_for(const ServerConfig& config);
 // The limits on threads, as "; the user may have 100 (ulimit -u, LimitNPROC)".
 std::string limits_on_threads();
 
-// Starts `needed` threads at the same time, and ends them. RESOURCE_EXHAUSTED names the limit that
-// is too low.
-Status check_threads(int64_t needed);
+// Starts `needed` threads at the same time, checks whether the process may have `bytes` more of
+// addresses while they run, and ends them. RESOURCE_EXHAUSTED names the limit that is too low.
+Status check_threads(int64_t needed, int64_t bytes);
 
 // Checks whether the process may have `bytes` more of addresses. RESOURCE_EXHAUSTED names the
 // limit.

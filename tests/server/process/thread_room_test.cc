@@ -20,7 +20,7 @@ TEST(ThreadRoom, EachModelAndEachComputingThreadCounts) {
   EXPECT_EQ(threads_for(config), one + 2);
   config.models = {{}, {}};
   EXPECT_GT(threads_for(config), one + 2);
-  EXPECT_TRUE(check_threads(threads_for(config)).ok());
+  EXPECT_TRUE(check_threads(threads_for(config), 1 << 20).ok());
   const int64_t without = threads_for(config);
   config.storage_url = "memory";
   EXPECT_EQ(threads_for(config), without + KeptSessions::kAllThreads);
