@@ -1,4 +1,4 @@
-// The only parser for JSON from outside, with limits. Also writes JSON strings and text.
+// The only parser for untrusted JSON, with limits. Also writes JSON strings and text.
 #pragma once
 
 #include <cstdint>
