@@ -208,13 +208,13 @@ void add_device_fields(std::vector<Field>& fields) {
   fields.push_back(choice_field(
       "isa", "--isa", [](ServerConfig& config) { return &config.isa; },
       {"auto", "portable", "avx2", "avx512", "avx512bf16", "amx"},
-      "instruction set of the CPU backend; auto: what serves best on this processor"));
+      "instruction set of the CPU backend; auto: the fastest one on this processor"));
   fields.push_back(threads_field());
   fields.push_back(precision_field());
   fields.push_back(integer_field(
       "context", "--context", [](ServerConfig& config, size_t) { return &config.context; },
       kMaxContext,
-      "most positions of a session of a model with attention; 0: the model's own, at most "
+      "most positions of a session, for models with attention; 0: the model's own, at most "
       "4096"));
   fields.push_back(choice_field(
       "cache", "--cache", [](ServerConfig& config) { return &config.cache; },
@@ -255,7 +255,8 @@ std::vector<Field> make_fields() {
   fields.push_back(switch_field(
       "insecure_public", "--insecure-public",
       [](ServerConfig& config) { return &config.insecure_public; },
-      "listen beyond this machine although calls need no key, or send it without TLS"));
+      "accept an address that other machines reach although calls need no key, or send it without "
+      "TLS"));
   fields.push_back(file_field(
       "tls.cert", "--tls-cert", [](ServerConfig& config) { return &config.tls_cert; },
       "PEM file of the server's certificate and its chain; the port at address then accepts "

@@ -153,11 +153,11 @@ Result<Session*> Admission::resolve(const Origin& origin, const Caller& caller) 
 Result<Session*> Admission::open_samples(Generation& generation, Session* source) {
   const GenerateRequest& request = generation.request;
   if (!request.session && sessions_.find(key_of(request)) != nullptr) {
-    return Status(Code::kAlreadyExists,
-                  "session '" + key_of(request).id + "' of request_id " +
-                      quote(request.request_id) +
-                      " exists already and stands elsewhere than after this call: go on from the "
-                      "session, or choose a new request_id");
+    return Status(
+        Code::kAlreadyExists,
+        "session '" + key_of(request).id + "' of request_id " + quote(request.request_id) +
+            " exists already and is at another position than after this call: continue the "
+            "session, or choose a new request_id");
   }
   const bool in_place = source != nullptr && request.in_place();
   if (Status s = waiting_room_.take_room(request.slots(), request.caller, generation.has_waited,

@@ -71,7 +71,7 @@ Status check_rewind(const ModelLimits& limits, const EngineOptions& options) {
   if (limits.chunk > 1 && options.rewind_every != limits.chunk) {
     return invalid_argument(
         "prompts go in chunks, and a session that goes back has the same bits only where its "
-        "snapshots stand a chunk apart: set rewind to " +
+        "snapshots are one chunk apart: set rewind to " +
         std::to_string(options.rewind_values) + "," + std::to_string(limits.chunk));
   }
   if (limits.chunk > 1 && limits.steps > 1) {

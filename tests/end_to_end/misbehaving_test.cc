@@ -473,7 +473,7 @@ double gap_p99(v1::Inference::Stub& stub, int values) {
   return gaps.empty() ? 0 : gaps[gaps.size() * 99 / 100];
 }
 
-// Exact figures are a benchmark's (docs/benchmarks/stall.md): a test shares its machine.
+// A test shares its machine, so exact figures are the task of a benchmark.
 TEST_F(Misbehaving, AStalledStreamDoesNotHoldUpItsNeighbour) {
   const std::string call =
       http2::whole_call(kGenerate, request_for(kEndless).SerializeAsString(), 0);
