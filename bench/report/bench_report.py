@@ -251,7 +251,7 @@ def readme_rows(figures):
     engine, best = rates(figures, "engine"), strongest(figures)
     rows = {
         "values/s": [f"{rate:,.0f}" for rate in engine.values()],
-        "share of that through gRPC, one stream per sequence": [
+        "through gRPC, one stream per sequence: percent of the row above": [
             f"{rate / engine[batch]:.0%}" for batch, rate in rates(figures, "streams").items()
         ],
         "against the fastest PyTorch": [f"{rate / best[batch]:.1f}x" for batch, rate in engine.items()],
