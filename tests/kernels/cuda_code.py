@@ -130,13 +130,18 @@ def parse_code(text):
     return found
 
 
-def said_of(build, cuobjdump, *commands):
-    """(architecture, what each of the commands prints) of the machine code in all objects of a build."""
+def said_of(build, cuobjdump, *commands, only=None):
+    """(architecture, what each of the commands prints) of the machine code in all objects of a build.
+
+    `only`: of this architecture.
+    """
     for path in sorted(build.rglob("*.cu.o")):
         with tempfile.TemporaryDirectory() as place:
             subprocess.run([cuobjdump, "-xelf", "all", path], cwd=place, check=True, stdout=subprocess.DEVNULL)
             for cubin in sorted(pathlib.Path(place).iterdir()):
                 architecture = cubin.name.split(".sm_")[-1].removesuffix(".cubin")
+                if only not in (None, architecture):
+                    continue
                 yield (
                     architecture,
                     [

@@ -114,9 +114,9 @@ def parts_of_whole(code, stalls):
 def read(build, cuobjdump, nvdisasm):
     """kernel -> Parts, of what a build has for ARCHITECTURE."""
     walked: dict[str, list[Part]] = {}
-    for architecture, (text,) in cuda_code.said_of(build, cuobjdump, [nvdisasm, "-gi", "-c", "-hex"]):
-        if architecture == ARCHITECTURE:
-            walked |= walk(text)
+    command = [nvdisasm, "-gi", "-c", "-hex"]
+    for _, (text,) in cuda_code.said_of(build, cuobjdump, command, only=ARCHITECTURE):
+        walked |= walk(text)
     return dict(sorted(walked.items()))
 
 
