@@ -10,6 +10,8 @@ namespace runnel {
 namespace {
 
 constexpr int kMaxDepth = 32;  // of lists and dicts
+constexpr size_t kMaxMembers =
+    1024;  // of a dict or a call: finding a key compares it with all others
 constexpr std::string_view kSpaces = " \t\r\n";
 
 bool begins_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
@@ -62,11 +64,16 @@ class Reader {
       if (!arguments.empty() && !take(',')) return false;
       if (!arguments.empty() && take(')')) break;
       std::string key;
-      if (!name(key, "") || !take('=') || arguments.contains(key)) return false;
+      if (!name(key, "") || !take('=') || !is_new(arguments, key)) return false;
       if (!value(arguments[key], 0)) return false;
     }
     call.arguments = json_text(arguments);
     return true;
+  }
+
+  // Whether a member of that key can be added.
+  static bool is_new(const OrderedJson& object, const std::string& key) {
+    return object.size() < kMaxMembers && !object.contains(key);
   }
 
   bool value(OrderedJson& value, int depth) {
@@ -124,7 +131,7 @@ class Reader {
       if (at_ == text_.size() || (text_[at_] != '\'' && text_[at_] != '"') || !string(key)) {
         return false;
       }
-      if (!take(':') || value.contains(key.get_ref<const std::string&>())) return false;
+      if (!take(':') || !is_new(value, key.get_ref<const std::string&>())) return false;
       if (!this->value(value[key.get_ref<const std::string&>()], depth + 1)) return false;
     }
     return true;

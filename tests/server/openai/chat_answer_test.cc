@@ -208,6 +208,19 @@ TEST(ChatAnswer, PythonIsACall) {
   EXPECT_THAT(events_of(deep, given), ElementsAre(content(deep)));
 }
 
+TEST(ChatAnswer, APythonCallHasAtMost1024Arguments) {
+  const Given given = {.form = ToolCallForm::kPython};
+  const auto calls_with = [](int count) {
+    std::string arguments;
+    for (int i = 0; i < count; ++i) arguments += "a" + std::to_string(i) + "=0,";
+    return "<|tool_call_start|>[f(" + arguments + ")]<|tool_call_end|>";
+  };
+  const std::string most = calls_with(1024);
+  EXPECT_THAT(events_of(most, given), testing::Not(ElementsAre(content(most))));
+  const std::string more = calls_with(1025);
+  EXPECT_THAT(events_of(more, given), ElementsAre(content(more)));
+}
+
 TEST(ChatAnswer, ListsAndFencedJsonAreCalls) {
   const std::string list = R"([{"name": "f", "arguments": {"n": 1}}, {"name": "g"}])";
   const auto calls = ElementsAre(call("f", R"({"n":1})"), call("g", "{}"));
