@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,7 @@
 #include "base/check.h"
 #include "kernels/backend.h"
 #include "kernels/checks.h"
+#include "kernels/cuda/attend_launch.h"
 #include "kernels/cuda/chunks.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
@@ -122,17 +124,13 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
-  void attend(Rows /*rows*/, const Control* /*control*/, const Attention& attention,
-              const AttentionInputs& /*inputs*/, const Cache& /*cache*/, View /*out*/) override {
-    check(takes(attention).ok(), "attend: the backend has said that it does not");
-  }
+  void attend(Rows rows, const Control* control, const Attention& attention,
+              const AttentionInputs& inputs, const Cache& cache, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
   Status takes(const Recurrence& recurrence) const override;
-  Status takes(const Attention& /*attention*/) const override {
-    return {Code::kFailedPrecondition, "attention has no kernel for a GPU: use backend cpu"};
-  }
+  Status takes(const Attention& /*attention*/) const override { return takes_plain_options(); }
   FusedSteps* fused() override { return this; }
   bool takes(const FusedNetwork& network) const override {
     bool room = false;
@@ -189,6 +187,12 @@ class DeviceBackend final : public Backend, public FusedSteps {
     with_recur_kernel(
         args, [&]<typename Kernel>(Kernel) { launch<Kernel>(Kernel::launch(rows, args), args); });
   }
+  // OK unless an option is set that only linear transformers take.
+  Status takes_plain_options() const;
+  // Memory for kSegmentSumsBytes of sums, allocated at the first call; null if there is none.
+  float* segment_sums();
+  template <typename Number>
+  void attend_with(AttendArgs args, int longest);
   template <typename Terms>
   void recur_by_rule(Rows rows, const Recurrence& recurrence, const Terms& terms,
                      const RecurrenceInputs& inputs, States states, View out);
@@ -200,6 +204,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   Device device_;
   const WholeRooms rooms_;
   StagedRows staged_;
+  Buffer segment_sums_;  // for attention; empty until it is needed
 };
 
 template <typename Device>
@@ -237,11 +242,6 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
   check(embedding.values.type == DType::kF32 && embedding.positions.type == DType::kF32 &&
             !is_blocks(embedding.blocks),
         "embed: a GPU reads tables of fp32");
-  if (embedding.scale != 1.0F) {
-    note({Code::kFailedPrecondition,
-          "a factor of the embedding has no kernel for a GPU: use backend cpu"});
-    return;
-  }
   launch<EmbedKernel>(EmbedKernel::launch(out.rows),
                       {.rows = staged_.here(rows),
                        .values = staged_.kept(values.i32(), values.cols),
@@ -403,7 +403,11 @@ void DeviceBackend<Device>::features(View x, const RandomFeatures& features, Vie
 
 template <typename Device>
 Status DeviceBackend<Device>::takes(const Recurrence& recurrence) const {
-  if (recurrence.linear() != nullptr) return {};
+  return recurrence.linear() != nullptr ? Status() : takes_plain_options();
+}
+
+template <typename Device>
+Status DeviceBackend<Device>::takes_plain_options() const {
   if (options_.library || options_.replay || options_.chunks) {
     return {Code::kFailedPrecondition,
             "on a GPU only linear transformers take kernels cublas, state replay and prompts "
@@ -489,6 +493,48 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
   launch<ChunkKernel>(chunks, args);
   args.part = Part::kBehind;
   launch_recur(rows.count, args);
+}
+
+template <typename Device>
+void DeviceBackend<Device>::attend(Rows rows, const Control* control, const Attention& attention,
+                                   const AttentionInputs& inputs, const Cache& cache, View out) {
+  check_attend(attention, inputs, cache, out);
+  check(takes(attention).ok(), "attend: the backend has said that it does not");
+  const AttendArgs args = attend_args(staged_.here(rows), control, attention, inputs, cache, out);
+  const int longest = staged_.longest(rows, args.inputs);
+  if (attention.stored == DType::kBF16) {
+    attend_with<uint16_t>(args, longest);
+  } else {
+    attend_with<float>(args, longest);
+  }
+}
+
+template <typename Device>
+float* DeviceBackend<Device>::segment_sums() {
+  if (segment_sums_.data() == nullptr) {
+    try {
+      segment_sums_ = device_.allocate(kSegmentSumsBytes, Memory::kDevice);
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+  }
+  return segment_sums_.template as<float>();
+}
+
+// `longest`: the most inputs of a row.
+template <typename Device>
+template <typename Number>
+void DeviceBackend<Device>::attend_with(AttendArgs args, int longest) {
+  launch<AppendKernel<Number>>(AppendKernel<Number>::launch(args), args);
+  with_attend_kernel<Number>(args, int64_t{longest} * args.group(), device_.shared_limit(),
+                             [&]<typename Kernel>(Kernel) {
+                               args.tiles = Kernel::tiles(args, longest);
+                               args.shares = segment_shares(args);
+                               if (args.shares > 1) args.sums = segment_sums();
+                               if (args.sums == nullptr) args.shares = 1;
+                               launch<Kernel>(Kernel::launch(args), args);
+                             });
+  if (args.shares > 1) launch<JoinKernel>(JoinKernel::launch(args), args);
 }
 
 template <typename Device>

@@ -249,7 +249,7 @@ TEST_P(AttendTest, LeavesFrozenRowsAlone) {
   out.expect_guards("out");
 }
 
-INSTANTIATE_TEST_SUITE_P(, AttendTest, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(, AttendTest, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel
