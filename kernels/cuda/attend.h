@@ -111,7 +111,7 @@ struct AttendKernel {
   // Queries whose weights a warp computes.
   static constexpr int kOfWarp = (kQueries * kWarp + kThreads - 1) / kThreads;
   // Loads that a thread starts before it needs the first of them.
-  static constexpr int kAhead = kQueries > 4 ? 8 : 32;
+  static constexpr int kAhead = kQueries > 4 ? 8 : 16;
   // Numbers of each query in shared memory, besides those that depend on sizes.
   static constexpr int kOfQuery = 9;
 
