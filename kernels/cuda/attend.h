@@ -112,7 +112,7 @@ struct AttendKernel {
   static constexpr int kOfWarp = (kQueries * kWarp + kThreads - 1) / kThreads;
   // Loads that a thread starts before it needs the first of them.
   static constexpr int kAhead = kQueries > 4 ? 8 : 16;
-  // Numbers of each query in shared memory, besides those that depend on sizes.
+  // Numbers of each query in shared memory, without the arrays of dk and dv numbers.
   static constexpr int kOfQuery = 9;
 
   using Queries = OfQueries<kQueries>;
@@ -244,7 +244,7 @@ struct AttendKernel {
     int64_t page;
     int pages, seen;
   };
-  // What a lane knows about the queries of its warp: their totals, and two of their scores.
+  // A lane's copy of the totals of its warp's queries, and two scores of each.
   struct Weights {
     SegmentTotal total[kOfWarp];
     float low[kOfWarp], high[kOfWarp], most[kOfWarp], sum[kOfWarp];
@@ -389,7 +389,7 @@ struct AttendKernel {
     });
   }
   // A column's sums over a page, for the queries from `query` on. All queries see the first
-  // positions. After them, each takes only those that it sees.
+  // positions. After them, a query skips the positions that it does not see.
   RUNNEL_DEVICE RUNNEL_INLINE static void add_page(const Args& args, const Tile& tile,
                                                    const Shared& shared, const Pair& pair, int half,
                                                    int query, int column, Together& sums) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/append.h"
@@ -52,13 +53,40 @@ inline int segment_shares(const AttendArgs& args) {
   return static_cast<int>(std::clamp<int64_t>(kAttendingBlocks / blocks, 1, args.segments));
 }
 
-// Calls use(Kernel()) with a tile for `queries` queries of each row, if such a tile fits into
-// `shared_limit` bytes of shared memory.
+// Memory for kSegmentSumsBytes of sums.
+class SegmentSums {
+ public:
+  // The memory, allocated by the first call; null if there is none.
+  template <typename Device>
+  float* on(Device& device) {
+    if (memory_.data() == nullptr) {
+      try {
+        memory_ = device.allocate(kSegmentSumsBytes, Memory::kDevice);
+      } catch (const std::bad_alloc&) {
+        return nullptr;
+      }
+    }
+    return memory_.as<float>();
+  }
+
+ private:
+  Buffer memory_;
+};
+
+// The limits of a tile's size: the most inputs of a row, and the bytes of shared memory that a
+// block can have.
+struct AttendRoom {
+  int longest;
+  int64_t shared_limit;
+};
+
+// Calls use(Kernel()) for the kernel with the smallest tile for all queries of a row. A kernel
+// for which there is not enough shared memory is not used.
 template <typename Number, typename Use>
-void with_attend_kernel(const AttendArgs& args, int64_t queries, int64_t shared_limit,
-                        const Use& use) {
+void with_attend_kernel(const AttendArgs& args, const AttendRoom& room, const Use& use) {
+  const int64_t queries = int64_t{room.longest} * args.group();
   const auto fits = [&]<typename Kernel>(Kernel) {
-    return Kernel::launch(args).shared_bytes <= shared_limit;
+    return Kernel::launch(args).shared_bytes <= room.shared_limit;
   };
   using Large = AttendKernel<Number, 16>;
   using Medium = AttendKernel<Number, 4>;
@@ -69,6 +97,21 @@ void with_attend_kernel(const AttendArgs& args, int64_t queries, int64_t shared_
   } else {
     use(AttendKernel<Number, 1>());
   }
+}
+
+// Calls use(Kernel(), args) for each kernel of an attention, in order. `sums()`: the memory for
+// sums of segments, or null.
+template <typename Number, typename Sums, typename Use>
+void launch_attention(AttendArgs args, const AttendRoom& room, const Sums& sums, const Use& use) {
+  use(AppendKernel<Number>(), args);
+  with_attend_kernel<Number>(args, room, [&]<typename Kernel>(Kernel) {
+    args.tiles = Kernel::tiles(args, room.longest);
+    args.shares = segment_shares(args);
+    if (args.shares > 1) args.sums = sums();
+    if (args.sums == nullptr) args.shares = 1;
+    use(Kernel(), args);
+  });
+  if (args.shares > 1) use(JoinKernel(), args);
 }
 
 }  // namespace runnel::cuda

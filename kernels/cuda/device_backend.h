@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +46,14 @@
 #include "kernels/fused_network.h"
 
 namespace runnel::cuda {
+
+// OK unless an option is set that only linear transformers take.
+inline Status check_default(const CudaOptions& options) {
+  if (!options.library && !options.replay && !options.chunks) return {};
+  return {Code::kFailedPrecondition,
+          "on a GPU only linear transformers take kernels cublas, state replay and prompts chunks: "
+          "use kernels own, gpu_state plain and prompts steps"};
+}
 
 template <typename Device>
 class DeviceBackend final : public Backend, public FusedSteps {
@@ -129,8 +136,10 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
-  Status takes(const Recurrence& recurrence) const override;
-  Status takes(const Attention& /*attention*/) const override { return takes_plain_options(); }
+  Status takes(const Recurrence& recurrence) const override {
+    return recurrence.linear() != nullptr ? Status() : check_default(options_);
+  }
+  Status takes(const Attention& /*attention*/) const override { return check_default(options_); }
   FusedSteps* fused() override { return this; }
   bool takes(const FusedNetwork& network) const override {
     bool room = false;
@@ -187,12 +196,6 @@ class DeviceBackend final : public Backend, public FusedSteps {
     with_recur_kernel(
         args, [&]<typename Kernel>(Kernel) { launch<Kernel>(Kernel::launch(rows, args), args); });
   }
-  // OK unless an option is set that only linear transformers take.
-  Status takes_plain_options() const;
-  // Memory for kSegmentSumsBytes of sums, allocated at the first call; null if there is none.
-  float* segment_sums();
-  template <typename Number>
-  void attend_with(AttendArgs args, int longest);
   template <typename Terms>
   void recur_by_rule(Rows rows, const Recurrence& recurrence, const Terms& terms,
                      const RecurrenceInputs& inputs, States states, View out);
@@ -204,7 +207,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   Device device_;
   const WholeRooms rooms_;
   StagedRows staged_;
-  Buffer segment_sums_;  // for attention; empty until it is needed
+  SegmentSums segment_sums_;
 };
 
 template <typename Device>
@@ -402,21 +405,6 @@ void DeviceBackend<Device>::features(View x, const RandomFeatures& features, Vie
 }
 
 template <typename Device>
-Status DeviceBackend<Device>::takes(const Recurrence& recurrence) const {
-  return recurrence.linear() != nullptr ? Status() : takes_plain_options();
-}
-
-template <typename Device>
-Status DeviceBackend<Device>::takes_plain_options() const {
-  if (options_.library || options_.replay || options_.chunks) {
-    return {Code::kFailedPrecondition,
-            "on a GPU only linear transformers take kernels cublas, state replay and prompts "
-            "chunks: use kernels own, gpu_state plain and prompts steps"};
-  }
-  return {};
-}
-
-template <typename Device>
 template <typename Terms>
 void DeviceBackend<Device>::recur_by_rule(Rows rows, const Recurrence& recurrence,
                                           const Terms& terms, const RecurrenceInputs& inputs,
@@ -501,40 +489,16 @@ void DeviceBackend<Device>::attend(Rows rows, const Control* control, const Atte
   check_attend(attention, inputs, cache, out);
   check(takes(attention).ok(), "attend: the backend has said that it does not");
   const AttendArgs args = attend_args(staged_.here(rows), control, attention, inputs, cache, out);
-  const int longest = staged_.longest(rows, args.inputs);
+  const AttendRoom room = {staged_.longest(rows, args.inputs), device_.shared_limit()};
+  const auto use = [&]<typename Kernel>(Kernel, const AttendArgs& with) {
+    launch<Kernel>(Kernel::launch(with), with);
+  };
+  const auto sums = [&] { return segment_sums_.on(device_); };
   if (attention.stored == DType::kBF16) {
-    attend_with<uint16_t>(args, longest);
+    launch_attention<uint16_t>(args, room, sums, use);
   } else {
-    attend_with<float>(args, longest);
+    launch_attention<float>(args, room, sums, use);
   }
-}
-
-template <typename Device>
-float* DeviceBackend<Device>::segment_sums() {
-  if (segment_sums_.data() == nullptr) {
-    try {
-      segment_sums_ = device_.allocate(kSegmentSumsBytes, Memory::kDevice);
-    } catch (const std::bad_alloc&) {
-      return nullptr;
-    }
-  }
-  return segment_sums_.template as<float>();
-}
-
-// `longest`: the most inputs of a row.
-template <typename Device>
-template <typename Number>
-void DeviceBackend<Device>::attend_with(AttendArgs args, int longest) {
-  launch<AppendKernel<Number>>(AppendKernel<Number>::launch(args), args);
-  with_attend_kernel<Number>(args, int64_t{longest} * args.group(), device_.shared_limit(),
-                             [&]<typename Kernel>(Kernel) {
-                               args.tiles = Kernel::tiles(args, longest);
-                               args.shares = segment_shares(args);
-                               if (args.shares > 1) args.sums = segment_sums();
-                               if (args.sums == nullptr) args.shares = 1;
-                               launch<Kernel>(Kernel::launch(args), args);
-                             });
-  if (args.shares > 1) launch<JoinKernel>(JoinKernel::launch(args), args);
 }
 
 template <typename Device>

@@ -235,7 +235,7 @@ TEST_P(AttendTest, JoinsSegments) {
   }
 }
 
-// So many heads that a block of a GPU joins the segments itself.
+// There are enough heads that a block of a GPU joins the segments itself.
 TEST_P(AttendTest, JoinsSegmentsOfManyHeads) {
   const Shape shape = {16, 16, 2, 3, 2, DType::kBF16, 1100};
   std::vector<Sequence> one = {Sequence(shape, 600, 4)};
