@@ -165,6 +165,14 @@ class CudaBlock {
     mine += __shfl_xor_sync(~0U, mine, mask);
 #endif
   }
+  template <typename X>
+  __host__ __device__ RUNNEL_INLINE void fold_largest([[maybe_unused]] const X& x,
+                                                      [[maybe_unused]] int mask) {
+#ifdef __CUDA_ARCH__
+    float& mine = x(thread());
+    mine = fmaxf(mine, __shfl_xor_sync(~0U, mine, mask));
+#endif
+  }
 
   // From here to require(): for kernels with kClusters, which have no code before compute
   // capability 9.0.

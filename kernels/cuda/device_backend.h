@@ -26,6 +26,7 @@
 #include "base/check.h"
 #include "kernels/backend.h"
 #include "kernels/checks.h"
+#include "kernels/cuda/attend_launch.h"
 #include "kernels/cuda/chunks.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
@@ -45,6 +46,14 @@
 #include "kernels/fused_network.h"
 
 namespace runnel::cuda {
+
+// OK unless an option is set that only linear transformers take.
+inline Status check_default(const CudaOptions& options) {
+  if (!options.library && !options.replay && !options.chunks) return {};
+  return {Code::kFailedPrecondition,
+          "on a GPU only linear transformers take kernels cublas, state replay and prompts chunks: "
+          "use kernels own, gpu_state plain and prompts steps"};
+}
 
 template <typename Device>
 class DeviceBackend final : public Backend, public FusedSteps {
@@ -122,17 +131,15 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
-  void attend(Rows /*rows*/, const Control* /*control*/, const Attention& attention,
-              const AttentionInputs& /*inputs*/, const Cache& /*cache*/, View /*out*/) override {
-    check(takes(attention).ok(), "attend: the backend has said that it does not");
-  }
+  void attend(Rows rows, const Control* control, const Attention& attention,
+              const AttentionInputs& inputs, const Cache& cache, View out) override;
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
-  Status takes(const Recurrence& recurrence) const override;
-  Status takes(const Attention& /*attention*/) const override {
-    return {Code::kFailedPrecondition, "attention has no kernel for a GPU: use backend cpu"};
+  Status takes(const Recurrence& recurrence) const override {
+    return recurrence.linear() != nullptr ? Status() : check_default(options_);
   }
+  Status takes(const Attention& /*attention*/) const override { return check_default(options_); }
   FusedSteps* fused() override { return this; }
   bool takes(const FusedNetwork& network) const override {
     bool room = false;
@@ -200,6 +207,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   Device device_;
   const WholeRooms rooms_;
   StagedRows staged_;
+  SegmentSums segment_sums_;
 };
 
 template <typename Device>
@@ -237,11 +245,6 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
   check(embedding.values.type == DType::kF32 && embedding.positions.type == DType::kF32 &&
             !is_blocks(embedding.blocks),
         "embed: a GPU reads tables of fp32");
-  if (embedding.scale != 1.0F) {
-    note({Code::kFailedPrecondition,
-          "a factor of the embedding has no kernel for a GPU: use backend cpu"});
-    return;
-  }
   launch<EmbedKernel>(EmbedKernel::launch(out.rows),
                       {.rows = staged_.here(rows),
                        .values = staged_.kept(values.i32(), values.cols),
@@ -402,17 +405,6 @@ void DeviceBackend<Device>::features(View x, const RandomFeatures& features, Vie
 }
 
 template <typename Device>
-Status DeviceBackend<Device>::takes(const Recurrence& recurrence) const {
-  if (recurrence.linear() != nullptr) return {};
-  if (options_.library || options_.replay || options_.chunks) {
-    return {Code::kFailedPrecondition,
-            "on a GPU only linear transformers take kernels cublas, state replay and prompts "
-            "chunks: use kernels own, gpu_state plain and prompts steps"};
-  }
-  return {};
-}
-
-template <typename Device>
 template <typename Terms>
 void DeviceBackend<Device>::recur_by_rule(Rows rows, const Recurrence& recurrence,
                                           const Terms& terms, const RecurrenceInputs& inputs,
@@ -489,6 +481,24 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
   launch<ChunkKernel>(chunks, args);
   args.part = Part::kBehind;
   launch_recur(rows.count, args);
+}
+
+template <typename Device>
+void DeviceBackend<Device>::attend(Rows rows, const Control* control, const Attention& attention,
+                                   const AttentionInputs& inputs, const Cache& cache, View out) {
+  check_attend(attention, inputs, cache, out);
+  check(takes(attention).ok(), "attend: the backend has said that it does not");
+  const AttendArgs args = attend_args(staged_.here(rows), control, attention, inputs, cache, out);
+  const AttendRoom room = {staged_.longest(rows, args.inputs), device_.shared_limit()};
+  const auto use = [&]<typename Kernel>(Kernel, const AttendArgs& with) {
+    launch<Kernel>(Kernel::launch(with), with);
+  };
+  const auto sums = [&] { return segment_sums_.on(device_); };
+  if (attention.stored == DType::kBF16) {
+    launch_attention<uint16_t>(args, room, sums, use);
+  } else {
+    launch_attention<float>(args, room, sums, use);
+  }
 }
 
 template <typename Device>

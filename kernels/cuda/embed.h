@@ -39,16 +39,17 @@ RUNNEL_DEVICE constexpr float position_column(const Embedding& embedding, int64_
   return sinusoid(position, column, embedding.position_width);
 }
 
-// Column `c` of the network's input for a value at a position.
+// Column `c` of the network's input for a value at a position. `scale`: the factor of the value's
+// vector.
 RUNNEL_DEVICE constexpr float embedded(const Embedding& embedding, int32_t value, int64_t position,
-                                       int c) {
+                                       int c, float scale = 1.0F) {
   const int width = embedding.values.cols;
   const int positions = embedding.position == PositionKind::kNone ? 0 : embedding.position_width;
   const bool add = embedding.combine == Combine::kAdd;
   const int column = add ? c : c - width;
   const float* vector =
       static_cast<const float*>(embedding.values.data) + int64_t{value} * embedding.values.stride;
-  const float at = c < width ? vector[c] : 0.0F;
+  const float at = c < width ? scale * vector[c] : 0.0F;
   if (column < 0 || column >= positions) return at;
   const float more = position_column(embedding, position, column);
   return add ? at + more : more;
@@ -101,7 +102,7 @@ struct EmbedKernel {
     block.each([&](int t) {
       if (t == 0) args.values.keep(input);
       for (int c = t; c < args.out_width; c += kThreads) {
-        out[c] = embedded(args.embedding, value, position, c);
+        out[c] = embedded(args.embedding, value, position, c, args.embedding.scale);
       }
     });
   }

@@ -116,6 +116,7 @@ bool whole_fits(const FusedNetwork& network) {
   const Recurrence& recurrence = network.recurrence;
   const auto layers = static_cast<int>(network.layers.size());
   const LinearTerms* const linear = recurrence.linear();
+  if (network.embedding.scale != 1.0F) return false;
   if (network.activation > Activation::kGelu || linear == nullptr ||
       linear->map != FeatureMap::kElu || linear->gated || recurrence.dk != kTileHeadSize ||
       recurrence.dv != kTileHeadSize || recurrence.heads != Sizes::kHeads || layers < 1 ||

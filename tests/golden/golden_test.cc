@@ -40,7 +40,7 @@ constexpr std::array kModels = {"image_relu_table",
                                 "map_generalized_gelu",
                                 "gated",
                                 "gated_elu"};
-// The CPU alone runs these, and the reference model has linear attention only.
+// The reference model has linear attention only, and does not run these.
 constexpr std::array kSoftmaxModels = {"softmax", "softmax_image"};
 
 // Head outputs and log-probabilities of one sequence, as the reference model has them.
@@ -113,6 +113,18 @@ TEST(Golden, TheGpusKernelsAgreeOnEverySmallModel) {
   }
 }
 
+TEST(Golden, TheGpusKernelsAgreeOnSoftmaxAttention) {
+  const auto backend = cuda::make_host_backend({}, cuda::ThreadOrder::kShuffled);
+  for (const std::string name : kSoftmaxModels) {
+    SCOPED_TRACE(name);
+    const Bundle bundle = load(kGoldenFolder + name);
+    const Golden golden = load_golden(name, 1)[0];
+    const Golden found = run_model(bundle, *backend, golden.values);
+    expect_near(found, golden, bundle.spec.head.width(), kHeadTolerance, kLogProbTolerance);
+    expect_scores_of_own_head(found, golden.values, bundle.spec.head);
+  }
+}
+
 // Its head outputs stay on the device.
 TEST(Golden, TheGpuAgrees) {
   const auto backend = make_cuda_backend();
@@ -132,6 +144,7 @@ TEST(Golden, TheGpuAgrees) {
     }
   };
   for (const std::string name : kModels) agree(kGoldenFolder + name, name, 1);
+  for (const std::string name : kSoftmaxModels) agree(kGoldenFolder + name, name, 1);
   agree("zoo/mnist-small", "zoo_mnist", 8);
 }
 

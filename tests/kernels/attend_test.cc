@@ -235,6 +235,54 @@ TEST_P(AttendTest, JoinsSegments) {
   }
 }
 
+// There are enough heads that a block of a GPU joins the segments itself.
+TEST_P(AttendTest, JoinsSegmentsOfManyHeads) {
+  const Shape shape = {16, 16, 2, 3, 2, DType::kBF16, 1100};
+  std::vector<Sequence> one = {Sequence(shape, 600, 4)};
+  const std::vector<float> whole = attend_all(backend(), one, {{600}})[0];
+  const std::vector<float> parts = attend_all(backend(), one, {{511}, {1}, {1}, {87}})[0];
+  EXPECT_TRUE(same_bits(whole, parts));
+  for (const int row : {511, 512, 599}) {
+    const std::vector<double> expected = one[0].expected(row, 15, 0.25);
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_NEAR(whole[(int64_t{row} * 16 + 15) * 3 + i], expected[i], 5e-3) << "row " << row;
+    }
+  }
+}
+
+// Rows of prompts and of single values at the positions around the ends of pages and segments.
+TEST_P(AttendTest, HasTheSameBitsInBatchesOfPromptsAndSteps) {
+  const Shape shape = {6, 2, 7, 9, 4, DType::kF32, 640};
+  std::vector<Sequence> all;
+  for (uint32_t i = 0; i < 4; ++i) all.emplace_back(shape, 530, 40 + i);
+  const std::vector<Cut> calls = {
+      {511, 63, 1, 0}, {1, 1, 62, 1}, {1, 449, 1, 528}, {17, 17, 466, 1}};
+  const auto together = attend_all(backend(), all, calls);
+  for (int i = 0; i < 4; ++i) {
+    std::vector<Sequence> one = {all[i]};
+    EXPECT_TRUE(same_bits(together[i], attend_all(backend(), one, {{530}})[0])) << i;
+  }
+}
+
+// A query takes nothing from later inputs of its own prompt, not even times 0.
+TEST_P(AttendTest, LaterInputsChangeNothing) {
+  const Shape shape = {4, 2, 8, 10, 0};
+  constexpr int kCount = 80;
+  Sequence sequence(shape, kCount, 9);
+  std::vector<Sequence> before = {sequence};
+  std::vector<Sequence> after = {sequence};
+  for (const int row : {69, 79}) {
+    for (int i = 0; i < 20; ++i) after[0].v.at(row, i) = std::numeric_limits<float>::quiet_NaN();
+    for (int i = 0; i < 16; ++i) after[0].k.at(row, i) = std::numeric_limits<float>::infinity();
+  }
+  const auto first = [&](std::vector<Sequence>& of) {
+    std::vector<float> found = attend_all(backend(), of, {{kCount}})[0];
+    found.resize(size_t{69} * 40);
+    return found;
+  };
+  EXPECT_TRUE(same_bits(first(before), first(after)));
+}
+
 TEST_P(AttendTest, LeavesFrozenRowsAlone) {
   const Shape shape = {2, 1, 16, 16, 8};
   Sequence sequence(shape, 3, 5);
@@ -249,7 +297,7 @@ TEST_P(AttendTest, LeavesFrozenRowsAlone) {
   out.expect_guards("out");
 }
 
-INSTANTIATE_TEST_SUITE_P(, AttendTest, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(, AttendTest, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel

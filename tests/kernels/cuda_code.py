@@ -55,7 +55,7 @@ BRANCH_TARGET = re.compile(r"`\((.*?)\)")
 # A call of what a block offers, which begins a phase or stands in one.
 PHASE = re.compile(
     r"\bblock_?\.(?:template )?"
-    r"(?:each|phase|meet|sum|largest|add|mma|fold|send|expect|arrive|fetch|bring|brought|await)(?:<.*>)?\("
+    r"(?:each|phase|meet|sum|largest|add|mma|fold|fold_largest|send|expect|arrive|fetch|bring|brought|await)(?:<.*>)?\("
 )
 
 

@@ -71,6 +71,11 @@ TEST(Cuda, OptionsForLinearTransformersAloneAreRefused) {
     EXPECT_THAT(status.message(),
                 testing::HasSubstr("use kernels own, gpu_state plain and prompts steps"));
   }
+  const auto takes_attention = [](const CudaOptions& options) {
+    return DeviceBackend<HostDevice>(options, ThreadOrder::kForward).takes(Attention{}).ok();
+  };
+  EXPECT_TRUE(takes_attention({}));
+  EXPECT_FALSE(takes_attention({.library = true}));
   for (const RuleTerms& terms :
        {RuleTerms(Rwkv7Terms{}), RuleTerms(GatedTerms{}), RuleTerms(Mamba1Terms{})}) {
     EXPECT_TRUE(takes({}, terms).ok());

@@ -94,6 +94,26 @@ TEST_P(Embed, NoPositions) {
   }
 }
 
+TEST_P(Embed, MultipliesValuesByTheirFactor) {
+  Tables tables(5, 5);
+  for (const Combine combine : {Combine::kAdd, Combine::kConcat}) {
+    const int width = combine == Combine::kAdd ? 5 : 10;
+    const std::vector<float> out = run(
+        {tables.values.view(), tables.positions.view(), PositionKind::kTable, combine, 5, 12.0F},
+        width);
+    for (int i = 0; i < 5; ++i) {
+      for (int c = 0; c < 5; ++c) {
+        const float value = 12.0F * tables.values.at(kValue[i], c);
+        const float position = tables.positions.at(kPosition[i], c);
+        const bool add = combine == Combine::kAdd;
+        EXPECT_EQ(out[i * width + c], add ? value + position : value) << i << ", " << c;
+        if (add) continue;
+        EXPECT_EQ(out[i * width + 5 + c], position) << i << ", " << c;
+      }
+    }
+  }
+}
+
 // Bytes that are blocks of any type, without scales that are infinite.
 std::vector<std::byte> blocks_of_a_table(StoredType type, int width) {
   std::vector<std::byte> blocks(static_cast<size_t>(bytes_of(type, int64_t{kVocabulary} * width)));

@@ -142,6 +142,12 @@ class HostBlock {
     for (int t = 0; t < kThreads; ++t) next[t] = x(t) + x(t ^ mask);
     for (int t = 0; t < kThreads; ++t) x(t) = next[t];
   }
+  template <typename X>
+  void fold_largest(const X& x, int mask) {
+    std::vector<float> next(kThreads);
+    for (int t = 0; t < kThreads; ++t) next[t] = std::max(x(t), x(t ^ mask));
+    for (int t = 0; t < kThreads; ++t) x(t) = next[t];
+  }
   template <typename T>
   T sum(Each<T>& of) {
     T total{};

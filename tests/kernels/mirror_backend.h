@@ -106,9 +106,19 @@ class MirrorBackend final : public ForwardingBackend {
     on_->recur(at, controls, rule, given, there, mirror(out));
     bring_back();
   }
-  void attend(Rows /*rows*/, const Control* /*control*/, const Attention& attention,
-              const AttentionInputs& /*inputs*/, const Cache& /*cache*/, View /*out*/) override {
-    check(takes(attention).ok(), "attend: no device takes it yet");
+  void attend(Rows rows, const Control* control, const Attention& attention,
+              const AttentionInputs& inputs, const Cache& cache, View out) override {
+    const Rows at = mirror(rows);
+    Attention there = attention;
+    there.angles = mirror(attention.angles);
+    const int64_t pages = (cache.positions + kPagePositions - 1) / kPagePositions;
+    Cache pages_there = cache;
+    pages_there.first =
+        mirror(cache.first, rows, (pages - 1) * cache.page_bytes + attention.page_bytes());
+    const AttentionInputs given = {mirror(inputs.q), mirror(inputs.k), mirror(inputs.v)};
+    const Control* controls = mirror(control, slots(rows));
+    on_->attend(at, controls, there, given, pages_there, mirror(out));
+    bring_back();
   }
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override {

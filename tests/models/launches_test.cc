@@ -103,7 +103,7 @@ std::unique_ptr<Model> model_on(Backend& backend, const Spec& spec) {
 }
 
 void expect_the_bits_of_one_after_the_other(Backend& one, Backend& two) {
-  for (const Spec& spec : {small_image_spec(), whole_spec()}) {
+  for (const Spec& spec : {small_image_spec(), whole_spec(), small_softmax_spec()}) {
     const auto expected_of = model_on(one, spec);
     const auto model = model_on(two, spec);
     EXPECT_EQ(model->limits().launches, 2);
