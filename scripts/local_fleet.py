@@ -147,6 +147,9 @@ class Fleet:
         for name, replica in zip(NAMES, self.replicas):
             places |= {f"RUNNEL_{name}_GRPC": replica.grpc, f"RUNNEL_{name}_HTTP": replica.http}
             places |= {f"RUNNEL_{name}_METRICS": replica.metrics}
+        for name in NAMES[len(self.replicas) : 2]:  # without an address the proxy would ask one of another machine
+            closed = f"{own_address()}:{next(_ports)}"
+            places |= {f"RUNNEL_{name}_{port}": closed for port in ("GRPC", "HTTP", "METRICS")}
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.proxy = f"127.0.0.1:{listening.getsockname()[1]}"
             environment = {**os.environ, **places, "RUNNEL_PROXY": f"fd@{listening.fileno()}"}

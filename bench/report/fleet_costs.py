@@ -16,7 +16,7 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
 
-from local_fleet import ROOT, Fleet
+from local_fleet import PATIENCE, ROOT, Fleet
 from local_redis import PROGRAM, Redis
 
 from runnel_client import Client, Retry, serving
@@ -76,7 +76,7 @@ def stores(folder: pathlib.Path) -> Iterator[dict[str, tuple[str, ...]]]:
 def throughput(address: str, streams: int, values: int, seconds: float) -> float:
     """Values a second of clients that each continue a session of their own, one call after the other."""
     counts = [0] * streams
-    ready = threading.Barrier(streams + 1)
+    ready = threading.Barrier(streams + 1, timeout=PATIENCE)  # breaks if a client fails before
     over = threading.Event()
 
     def converse(number: int) -> None:
@@ -128,7 +128,7 @@ def against(found: dict[str, list[float]], base: str, name: str) -> float:
 def store_costs(
     runnel: str, size: Size, folder: pathlib.Path, rounds: int, seconds: float, calls: int
 ) -> dict[str, Any]:
-    """For each store: values a second by those without a store, and the milliseconds that a call takes longer."""
+    """For each store: values a second by those without a store, and the seconds that a call takes longer."""
     bundle = random_bundle(folder / "bundle", *size.words)
     with stores(folder) as found, contextlib.ExitStack() as stack:
         addresses = {}

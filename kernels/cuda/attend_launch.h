@@ -56,14 +56,14 @@ inline int segment_shares(const AttendArgs& args) {
 // Memory for kSegmentSumsBytes of sums.
 class SegmentSums {
  public:
-  // The memory, allocated by the first call; null if there is none.
+  // The memory, allocated by the first call; null if there was none then.
   template <typename Device>
   float* on(Device& device) {
-    if (memory_.data() == nullptr) {
+    if (!is_asked_for_) {
+      is_asked_for_ = true;
       try {
         memory_ = device.allocate(kSegmentSumsBytes, Memory::kDevice);
-      } catch (const std::bad_alloc&) {
-        return nullptr;
+      } catch (const std::bad_alloc&) {  // all bits are the same without it
       }
     }
     return memory_.as<float>();
@@ -71,6 +71,7 @@ class SegmentSums {
 
  private:
   Buffer memory_;
+  bool is_asked_for_ = false;
 };
 
 // The limits of a tile's size: the most inputs of a row, and the bytes of shared memory that a

@@ -10,8 +10,8 @@
 //   must_wait(from, to)             whether copy() returns only after the copy, because `from` is
 //                                   pageable memory of the host
 //   launch<Kernel>(launch, args)    enqueues a launch of a kernel (launch.h)
-//   batch(enqueue)                  calls enqueue(), which only launches, and enqueues its launches
-//                                   as one unit
+//   batch(enqueue)                  calls enqueue(), which only launches and allocates, and
+//                                   enqueues its launches as one unit
 //   done(later)                     as Backend::done(), where a batch is a run(); `later` is at
 //                                   most one
 #pragma once

@@ -122,7 +122,7 @@ struct GatedKernel {
   struct Terms {
     float *q, *k, *w;        // [dk]
     float* v;                // [columns]
-    float* sums;             // [groups][columns]
+    float* sums;             // [groups][kGatedColumns]
     float *a, *corrections;  // as k and sums; of kCorrected
   };
 

@@ -50,7 +50,7 @@ class StagedRows {
     if (begin >= staged_.count) return rows;
     return {here_.slot + begin, here_.first + begin, rows.count};
   }
-  // The most inputs of a row. If the host cannot read the rows, `inputs`: the inputs of all rows.
+  // No row has more inputs than this. If the host cannot read the rows: `inputs`, of all rows.
   int longest(Rows rows, int inputs) const {
     return place(rows) < staged_.count ? longest_ : inputs;
   }

@@ -22,7 +22,7 @@ STATE_SIZE = 128  # of Mamba-2
 TAPS = 4
 FIRST_WORDS = 257  # of RWKV's vocabulary: the bytes, after 0
 RWKV_NORM = re.compile(r"\bln(\d|_x|_out)\.weight$")
-TIME_MIX = re.compile(r"time_(mix|maa)_[a-z]$")
+TIME_MIX = re.compile(r"(time_mix|time_maa|\.x)_[a-z]$")  # not Mamba-1's x_proj
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Floats:
     last = name.split(".", 3)[-1]
     if name.endswith(("norm.weight", "norm_f.weight", ".D", "k_a")) or RWKV_NORM.search(name):
         return np.ones(shape, np.float32)
-    if ".x_" in name or last.endswith("k_k") or TIME_MIX.search(name):
+    if last.endswith("k_k") or TIME_MIX.search(name):
         return rng.random(shape, np.float32)
     if last.endswith(("w_lora.lora.2.bias", "time_decay")):
         return rng.uniform(-6, 1, shape).astype(np.float32)  # decays from quick to slow

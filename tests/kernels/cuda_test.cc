@@ -6,10 +6,12 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <new>
 #include <set>
 #include <type_traits>
 #include <vector>
 
+#include "kernels/cuda/attend_launch.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
 #include "kernels/cuda/fragments.h"
@@ -198,6 +200,21 @@ TEST(CudaRecur, RegistersAreForShapesThatFit) {
   EXPECT_FALSE(GatedRecur<true>::Medium::fits(65));
   EXPECT_TRUE(GatedRecur<true>::Large::fits(256));
   EXPECT_FALSE(GatedRecur<true>::Large::fits(257));
+}
+
+// Every layer of every step would ask again.
+TEST(CudaAttend, AsksOnceForMemoryThatIsNotThere) {
+  struct FullDevice {
+    int asked = 0;
+    Buffer allocate(int64_t, Memory) {
+      ++asked;
+      throw std::bad_alloc();
+    }
+  } device;
+  SegmentSums sums;
+  EXPECT_EQ(sums.on(device), nullptr);
+  EXPECT_EQ(sums.on(device), nullptr);
+  EXPECT_EQ(device.asked, 1);
 }
 
 TEST(CudaEmbed, FindsTheRowOfAnInput) {

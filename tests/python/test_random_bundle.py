@@ -16,7 +16,7 @@ sys.path.insert(0, os.path.join(support.ROOT, "tests/golden"))
 import make_hybrids
 import make_recurrences
 
-from runnel_client import random_bundle, random_gated, random_hybrids
+from runnel_client import random_bundle, random_gated, random_hybrids, random_published
 
 
 class RandomBundleTest(ToolTest):
@@ -246,6 +246,14 @@ class RandomBundleTest(ToolTest):
             self.assertEqual(found.keys(), expected.keys(), preset)
             differ = {name for name in found if found[name] != expected[name]}
             self.assertTrue(all(re.search(r"_w[12]$|gk_proj\.", name) for name in differ), differ)
+
+    def test_only_shares_of_neighbouring_inputs_are_all_positive(self):
+        for name in ("attn.x_r", "ffn.x_k", "att.time_maa_x", "att.time_mix_k"):
+            self.assertGreaterEqual(random_published.random_tensor("blocks.0." + name, (64, 64), 1).min(), 0, name)
+        for name in ("mixer.x_proj.weight", "att.time_maa_w1"):
+            numbers = random_published.random_tensor("layers.0." + name, (64, 64), 1)
+            self.assertLess(abs(numbers.mean()), 0.01, name)
+            self.assertLess(abs(numbers.std() - 1 / 8), 0.01, name)
 
     def test_a_hybrid_is_written(self):
         argv = ["--preset", "qwen3.5-0.8b", "--layers", "1", "--values", "300"]
