@@ -84,8 +84,8 @@ def throughput(address: str, streams: int, values: int, seconds: float) -> float
             session.generate([1], max_values=values).samples()
             ready.wait()
             while not over.is_set():
-                session.generate([1], max_values=values).samples()
-                counts[number] += values
+                for run in session.generate([1], max_values=values):
+                    counts[number] += len(run.values)
 
     threads = [threading.Thread(target=converse, args=(number,)) for number in range(streams)]
     for thread in threads:
