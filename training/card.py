@@ -2,8 +2,6 @@
 
 import math
 
-from runnel_client import bundle, cards
-
 KINDS = {
     "mnist": "generates handwritten digits, byte by byte",
     "cifar10": "generates small photographs, byte by byte",
@@ -88,21 +86,19 @@ def figures_table(report):
     return "\n".join(rows) + "\n"
 
 
-def text(config, dtype, report, path):
+def text(network, dtype, report, path):
     """The card of the bundle that is written to `path`."""
-    run = report["run"]
+    run, config = report["run"], network.config
     start = f", from the weights of `{run['start_from'].split('/')[-1]}`" if run["start_from"] else ""
     items = run["steps"] * run["batch"] * report["length"]
-    what, how = "linear transformer", "as a recurrent network"
-    if bundle.is_softmax(config["model"]):
-        what, how = "transformer with softmax attention", "with a cache of keys and values"
-    flags = f"--dataset {run['dataset']}" + (f" --length {report['length']}" if run["endless"] else "")
+    has_no_end = run["endless"] or run["family"]
+    flags = f"--dataset {run['dataset']}" + (f" --length {report['length']}" if has_no_end else "")
     return f"""\
 # {config["name"]}
 
-A {what} that {KINDS[run["dataset"]]}, run {how}.
+{network.title} that {KINDS[run["dataset"]]}, run {network.how}.
 
-{cards.card_table(config, dtype)}
+{network.card_table(dtype)}
 ## Training
 
 {run["steps"]:,} steps of {run["batch"]} sequences of {report["length"]:,}{start}: {items / 1e6:,.1f} million values in

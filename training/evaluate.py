@@ -60,7 +60,7 @@ def parse_arguments(argv):
 
 def sequence_length(config, args):
     """Inputs of a held-out sequence, or None for the data set's own."""
-    length = config["model"]["position"].get("length")
+    length = config["model"].get("position", {}).get("length")
     for flag, value in (("--length", args.length), ("--after", args.after)):
         check(length is None or value is None, f"{flag}: sequences of {config['name']} have {length} inputs at most")
     return length or args.length

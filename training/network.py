@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional
 
 from attention import causal_linear_attention, causal_softmax_attention
-from runnel_client import bundle
+from runnel_client import bundle, cards
 
 
 class Attention(nn.Module):
@@ -83,6 +83,10 @@ class Network(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config, model = config, config["model"]
+        self.distribution = model["head"]
+        self.title, self.how = "A linear transformer", "as a recurrent network"  # on its card
+        if bundle.is_softmax(model):
+            self.title, self.how = "A transformer with softmax attention", "with a cache of keys and values"
         self.value_embedding = nn.Embedding(config["values"], model["embedding"]["value_width"])
         if model["position"]["kind"] == "table":
             width = bundle.position_width(model)
@@ -113,3 +117,9 @@ class Network(nn.Module):
             table = bundle.sinusoids(length, bundle.position_width(model))
             self.computed = torch.from_numpy(table).to(like)
         return self.computed[:, :length].to(like)
+
+    def card_table(self, dtype):
+        return cards.card_table(self.config, dtype)
+
+    def summary(self, directory):
+        return cards.summary(directory, self.config)

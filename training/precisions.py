@@ -73,7 +73,7 @@ def held_out_sets(bundle, config, name, args):
         return {f"Tiny Shakespeare, {args.encoding}": datasets.Sequences(pieces)}
     kind = name.split("-")[0]
     check(kind in datasets.LOADERS, f"{bundle}: expected the name of a data set before '-', found '{kind}'")
-    length = config["model"]["position"].get("length") or ENDLESS
+    length = config["model"].get("position", {}).get("length") or ENDLESS
     return datasets.load(kind, args.data, args.work, length).held_out
 
 
@@ -102,7 +102,8 @@ def run(argv):
             some = sequences.first(args.first)
             plain = bits_of(bundle, some, "fp32", args)
             found = [f"{bits_of(bundle, some, precision, args) - plain:+.4f}" for precision in OTHERS]
-            can_quantize = "model" not in config or config["model"]["head"]["kind"] == "categorical"
+            head = config.get("model", {}).get("head", {"kind": "categorical"})
+            can_quantize = head["kind"] == "categorical"
             for kind in TYPES:
                 found.append(f"{bits_quantized(bundle, some, kind, args) - plain:+.4f}" if can_quantize else "")
             print(f"| {name} | {held_out} | {plain:.4f} | {' | '.join(found)} |", flush=True)

@@ -27,6 +27,31 @@ HEAD_SIZE = 32
 COMPONENTS = 10
 
 
+TAPS = 4  # inputs of the convolutions of Gated DeltaNet
+# By which the width gives the FFN and the ranks, so that the sizes above have about the parameters of the linear
+# transformer.
+FFN = {"gated_deltanet": (35, 16), "rwkv7": (13, 4)}
+RANKS = {"decay": 8, "rate": 8, "value": 8, "gate": 4}
+
+
+def spec_of_family(family, name, data, layers, heads):
+    """The config.json of a Gated DeltaNet or an RWKV-7 model of bytes. Neither has a last position."""
+    width = heads * HEAD_SIZE
+    times, by = FFN[family]
+    sizes = {"layers": layers, "width": width, "heads": heads, "ffn": times * width // by}
+    if family == "rwkv7":
+        model = {"family": "rwkv7", "names": "official", **sizes, "value_width": width}
+        model |= {"ranks": {rank: max(1, width // part) for rank, part in RANKS.items()}}
+        model |= {"norm_eps": 1e-5, "head_norm_eps": 64e-5}
+    else:
+        model = {"family": "gated_linear", "mixer": family, **sizes, "key_heads": heads}
+        model |= {"key_size": HEAD_SIZE, "value_size": HEAD_SIZE, "taps": TAPS, "decay_rank": 0, "gate_rank": 0}
+        model |= {"map": "silu", "key_norm": "l2", "norm_eps": 1e-6}
+    model["table_rows"] = data.values
+    config = {"runnel_bundle": bundle.FORMAT, "name": name, "model": model, "values": data.values, "text": "bytes"}
+    return config | {"begin": data.begin}
+
+
 def spec(name, data, layers, heads, endless=False, softmax=False):
     """The config.json of a network for a data set.
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Train a linear transformer, or with --softmax a softmax transformer, and write it as a bundle with its card.
+"""Train a network and write it as a bundle with its card: a linear transformer, a softmax transformer (--softmax), a
+Gated DeltaNet or an RWKV-7 model (--family).
 
 DATASET is one of
   mnist    handwritten digits, byte by byte                    DIR/mnist/*-images-idx3-ubyte.gz
@@ -33,7 +34,7 @@ try:
     import card
     import datasets
     import recipes
-    from runnel_client import bundle, cards, checkpoint
+    from runnel_client import bundle, checkpoint
     from trainer import Training, evaluate
 except ImportError as error:
     command.exit_missing("train.py", error, "train")
@@ -45,6 +46,8 @@ EXAMPLES = """examples:
       train.py text --size small --data data --pause-after 8 --out zoo/text
   the same network with softmax attention, to compare with:
       train.py mnist --softmax --size small --data data --out zoo/mnist-softmax-small
+  an RWKV-7 model of the size and length of the small text model:
+      train.py text --size small --family rwkv7 --data data --out zoo/text-rwkv7-small
   go on from a checkpoint, of this program or of the authors':
       train.py mnist --size small --start-from weights.pth --lr 5e-4 --data data --out digits
 """
@@ -89,6 +92,11 @@ def add_recipe_flags(add):
         "--softmax",
         action="store_true",
         help="softmax attention in place of linear attention; time and memory grow with the square of the length",
+    )
+    add(
+        "--family",
+        choices=tuple(recipes.FFN),
+        help="Gated DeltaNet or RWKV-7 in place of the linear transformer; sequences have no last value (text alone)",
     )
     add("--layers", type=int, metavar="N")
     add("--heads", type=int, metavar="N", help="of 32; the width follows")
@@ -160,6 +168,15 @@ def check_arguments(args):
         not (args.endless and args.softmax),
         "--endless and --softmax exclude each other: softmax attention has a last position",
     )
+    check(
+        args.family is None or args.dataset == "text",
+        f"--family: networks of {args.dataset} are transformers; it goes with text",
+    )
+    for flag in ("endless", "softmax"):
+        check(
+            args.family is None or not getattr(args, flag),
+            f"--family and --{flag} exclude each other: --{flag} goes with transformers",
+        )
     if args.device is None:
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
     check(
@@ -182,14 +199,17 @@ def make_run(args):
             run[key] = getattr(args, key)
     if args.minutes is not None:
         run["steps"] = None
-    for key in ("dataset", "seed", "precision", "start_from", "endless", "softmax"):
+    for key in ("dataset", "seed", "precision", "start_from", "endless", "softmax", "family"):
         run[key] = getattr(args, key)
     return run
 
 
 def prepare(args, run, data):
     """The training where it stands: at its start, or where the last checkpoint left it."""
-    config = recipes.spec(args.name, data, run["layers"], run["heads"], run["endless"], run["softmax"])
+    if run["family"]:
+        config = recipes.spec_of_family(run["family"], args.name, data, run["layers"], run["heads"])
+    else:
+        config = recipes.spec(args.name, data, run["layers"], run["heads"], run["endless"], run["softmax"])
     bundle.check_config(config)
     training = Training(config, data, run, args.device)
     path = os.path.join(args.work, args.name + ".pth")
@@ -254,13 +274,13 @@ def train(argv):
         "figures": figures(training, args),
         "curve": training.curve,
     }
-    config = training.network.config
-    text = card.text(config, args.dtype, report, args.out)
-    bundle.write_bundle(args.out, config, tensors.__getitem__, args.dtype, text)
+    text = card.text(training.network, args.dtype, report, args.out)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    bundle.write_bundle(args.out, training.network.config, tensors.__getitem__, args.dtype, text, shapes=shapes)
     with open(os.path.join(args.work, args.name + ".json"), "w", encoding="utf-8") as file:
         json.dump(report, file)
         file.write("\n")
-    print(cards.summary(args.out, config))
+    print(training.network.summary(args.out))
     return 0
 
 

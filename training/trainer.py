@@ -11,6 +11,7 @@ from torch import nn
 from heads import log_probs
 from network import Network
 from progress import Progress
+from recurrent_networks import FAMILIES
 from runnel_client import bundle, checkpoint
 from runnel_client.errors import check
 
@@ -32,9 +33,10 @@ class Training:
     def __init__(self, config, data, run, device):
         torch.manual_seed(run["seed"])
         self.data, self.run, self.device = data, dict(run), device
-        self.network = Network(config).to(device)
-        decayed = [p for p in self.network.parameters() if p.dim() > 1]
-        plain = [p for p in self.network.parameters() if p.dim() == 1]
+        self.network = FAMILIES.get(config["model"].get("family"), Network)(config).to(device)
+        named = list(self.network.named_parameters())
+        decayed = [p for name, p in named if is_decayed(name, p)]
+        plain = [p for name, p in named if not is_decayed(name, p)]
         self.optimizer = torch.optim.AdamW(
             [{"params": decayed, "weight_decay": WEIGHT_DECAY}, {"params": plain, "weight_decay": 0.0}],
             lr=run["lr"],
@@ -58,12 +60,8 @@ class Training:
         counted = torch.from_numpy(sequences.counted).to(self.device)
         with autocast(self.device, precision):
             outputs = self.forward(values[:, :-1])
-        log_prob = log_probs(self.head, outputs.float(), values[:, 1:])
+        log_prob = log_probs(self.network.distribution, outputs.float(), values[:, 1:])
         return -(log_prob * counted).sum() / counted.sum()
-
-    @property
-    def head(self):
-        return self.network.config["model"]["head"]
 
     def advance(self):
         """One step; returns the loss, still on the device."""
@@ -141,7 +139,7 @@ class Training:
     def resume(self, path):
         """Goes on from a checkpoint of the same run."""
         saved = checkpoint.load(path)
-        before = {"softmax": False} | saved.get("run", {})  # older checkpoints do not say
+        before = {"softmax": False, "family": None} | saved.get("run", {})  # older checkpoints do not say
         for key, value in self.run.items():
             found = before.get(key)
             check(
@@ -163,6 +161,11 @@ class Training:
         return {name: tensor.float().cpu().numpy() for name, tensor in state.items()}
 
 
+def is_decayed(name, parameter):
+    """Matrices decay. Biases, norms and the small parts of a recurrence do not."""
+    return parameter.dim() > 1 and name.endswith(".weight")
+
+
 def autocast(device, precision):
     if precision == "fp32":
         return contextlib.nullcontext()
@@ -172,7 +175,7 @@ def autocast(device, precision):
 @torch.no_grad()
 def evaluate(network, sequences, device, batch):
     """Bits per counted item, in fp32, for each sequence; and how many of the items were the likeliest (categorical)."""
-    head = network.config["model"]["head"]
+    head = network.distribution
     bits, items, hits = [], [], 0
     for start in range(0, len(sequences), batch):
         values = torch.from_numpy(sequences.values[start : start + batch]).to(device).long()

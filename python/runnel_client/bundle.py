@@ -101,13 +101,20 @@ def read_json(path: str, flag: str) -> Any:
 
 
 def check_config(config: Config) -> None:
-    """Refuses what the server would: sizes beyond the limits or that do not fit one another."""
+    """Refuses what the server would: sizes beyond the limits or that do not fit one another.
+
+    The server alone checks the keys of `model` that another family has.
+    """
     check(
         re.fullmatch(rf"[A-Za-z0-9._-]{{1,{MAX_NAME_LENGTH}}}", config["name"]),
         f"name: expected 1 to {MAX_NAME_LENGTH} characters of A-Z, a-z, 0-9, '.', '_' and '-', "
         f"found '{config['name']}'; give another with --name",
     )
     model = config["model"]
+    if model.get("family", "linear_transformer") != "linear_transformer":
+        check_range("values", config["values"], 1, MAX_VOCABULARY)
+        check_begin(config)
+        return
     check_range("model.layers", model["layers"], 1, MAX_LAYERS)
     for key in ("width", "heads", "query_size", "value_size", "ffn"):
         check_range("model." + key, model[key], 1, MAX_WIDTH)
@@ -513,15 +520,16 @@ def write_bundle(
     dtype: str = "f32",
     card: str = "",
     tokenizer: str | None = None,
+    shapes: Shapes | None = None,
 ) -> None:
     """Writes config.json, model.safetensors, README.md and, where there is one, tokenizer.json, each
-    whole or not at all."""
+    whole or not at all. A family other than the linear transformer needs the `shapes` of its tensors."""
     check_config(config)
     check(
         (config.get("text") == "tokenizer") == (tokenizer is not None),
         "text: 'tokenizer' goes with a tokenizer.json, and only this does",
     )
-    shapes = expected_tensors(config)
+    shapes = expected_tensors(config) if shapes is None else shapes
     texts = {"config.json": config_text(config), "README.md": card}
     if tokenizer is not None:
         texts["tokenizer.json"] = tokenizer

@@ -7,6 +7,8 @@ import os
 from runnel_client import bundle
 from runnel_client.bundle import Config
 
+FIXED = "whatever its length"  # of a state
+
 
 def head_text(config: Config) -> str:
     head = config["model"]["head"]
@@ -62,12 +64,23 @@ def attention_text(attention: Config) -> str:
 def state_text(config: Config) -> str:
     text = f"{bundle.state_bytes(config):,} bytes (fp32), "
     if not bundle.is_softmax(config["model"]):
-        return text + "whatever its length"
+        return text + FIXED
     length = config["model"]["position"]["length"]
     return (
         text
         + f"{bundle.position_bytes(config):,} for each of {length:,} positions, in pages of {bundle.PAGE_POSITIONS}"
     )
+
+
+def table(rows: list[tuple[str, str]], parameters: int, dtype: str, state: str) -> str:
+    """A Markdown table of `rows`, followed by the rows that every card has at its end."""
+    rows = [
+        *rows,
+        ("parameters", f"{parameters:,}"),
+        ("stored as", bundle.DTYPES[dtype][0]),
+        ("state per session", state),
+    ]
+    return "| | |\n| --- | --- |\n" + "".join(f"| {key} | {value} |\n" for key, value in rows)
 
 
 def card_table(config: Config, dtype: str) -> str:
@@ -89,20 +102,20 @@ def card_table(config: Config, dtype: str) -> str:
     if "image" in config:
         image = config["image"]
         rows.append(("image", f"{image['height']} x {image['width']} x {image['channels']} bytes"))
-    rows += [
-        ("parameters", f"{bundle.parameters(config):,}"),
-        ("stored as", bundle.DTYPES[dtype][0]),
-        ("state per session", state_text(config)),
-    ]
-    return "| | |\n| --- | --- |\n" + "".join(f"| {key} | {value} |\n" for key, value in rows)
+    return table(rows, bundle.parameters(config), dtype, state_text(config))
+
+
+def summary_of(directory: str, name: str, sizes: str, parameters: int, state_bytes: int) -> str:
+    """One line for the terminal."""
+    size = os.path.getsize(os.path.join(directory, "model.safetensors"))
+    return (
+        f"{directory}: {name}: {sizes}; {parameters:,} parameters, "
+        f"{size:,} bytes of weights, {state_bytes:,} bytes of state per session"
+    )
 
 
 def summary(directory: str, config: Config) -> str:
-    """One line for the terminal."""
+    """summary_of() a bundle of a transformer."""
     model = config["model"]
-    size = os.path.getsize(os.path.join(directory, "model.safetensors"))
-    return (
-        f"{directory}: {config['name']}: {model['layers']} layers, width {model['width']}, "
-        f"{model['heads']} heads, {head_text(config)}; {bundle.parameters(config):,} parameters, "
-        f"{size:,} bytes of weights, {bundle.state_bytes(config):,} bytes of state per session"
-    )
+    sizes = f"{model['layers']} layers, width {model['width']}, {model['heads']} heads, {head_text(config)}"
+    return summary_of(directory, config["name"], sizes, bundle.parameters(config), bundle.state_bytes(config))

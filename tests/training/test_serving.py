@@ -108,6 +108,15 @@ class ServingTest(ToolTest):
             self.assertEqual((far["sequences"], far["items"]), (1, len(b"It was a dark night,\nand \xc3\xa9.\n") * 30))
             self.assertAlmostEqual(far["bits"], served["a book held out"]["bits"], delta=0.2)
 
+    def test_text_of_other_families(self):
+        self.put_books()
+        length = ("--length", "60")
+        for family in ("gated_deltanet", "rwkv7"):
+            with self.subTest(family):
+                flags = ("--family", family, "--fresh", *length)
+                self.assert_served_as_trained("text", *flags, "--dtype", "f32", evaluated=length)
+                self.assert_served_as_trained("text", *flags, evaluated=length)
+
     def test_the_copy_task(self):
         served = self.assert_served_as_trained("copy", "--length", "31")["fresh sequences"]
         self.assertTrue(0 <= served["without_fault"] <= served["said_again"] <= 1, served)
