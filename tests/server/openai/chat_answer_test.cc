@@ -216,9 +216,9 @@ TEST(ChatAnswer, APythonCallHasAtMost1024Arguments) {
     return "<|tool_call_start|>[f(" + arguments + ")]<|tool_call_end|>";
   };
   const std::string most = calls_with(1024);
-  EXPECT_THAT(events_of(most, given), testing::Not(ElementsAre(content(most))));
+  EXPECT_THAT(read(given, {most}), testing::Not(ElementsAre(content(most))));
   const std::string more = calls_with(1025);
-  EXPECT_THAT(events_of(more, given), ElementsAre(content(more)));
+  EXPECT_THAT(read(given, {more}), ElementsAre(content(more)));
 }
 
 TEST(ChatAnswer, ListsAndFencedJsonAreCalls) {
