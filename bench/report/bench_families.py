@@ -115,7 +115,7 @@ def page(figures):
     about = figures["machine"]
     disturbed = about["disturbed"]
     busy = "" if disturbed <= 0.1 else f" **Others used up to {disturbed:.0%} of the machine during a measurement.**"
-    heads = [cell for batch in BATCHES for cell in (f"values/s, {batch}", f"of the limit, {batch}")]
+    heads = [cell for batch in BATCHES for cell in (f"values/s, {batch} at once", "of the limit")]
     rows = [row(figures, preset) for preset in figures["models"]]
     return f"""# Other families on the CPU
 
