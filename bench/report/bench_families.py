@@ -17,7 +17,7 @@ import sys
 
 import text_page
 from bench_cpu import add_models, page_parser, quiet_machine, run, write_page
-from bench_report import table
+from bench_report import table, write_docs
 from bench_text import ROOT, Bench, medians
 
 BATCHES = (1, 16)
@@ -145,11 +145,6 @@ make bench-families
 """
 
 
-def write(figures, docs):
-    (docs / "families_figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    (docs / "families.md").write_text(page(figures), encoding="utf-8")
-
-
 def make_parser():
     parser = page_parser("families", __doc__)
     add_models(parser, MODELS, str.startswith, "PRESET,...", f"some of {', '.join(MODELS)} (default: all)")
@@ -159,7 +154,7 @@ def make_parser():
 
 def measure_and_write(arguments):
     for figures in measure(arguments):
-        write(figures, arguments.docs)
+        write_docs("families", figures, page(figures), arguments.docs)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import sys
 
 import text_page
 from bench_cpu import BenchError, add_models, page_parser, quiet_machine, run, write_page
-from bench_report import table
+from bench_report import table, write_docs
 from bench_text import BATCHES, ROOT, SLOTS, Bench, Files, Setup, cores, medians
 
 POSITIONS = (0, 1000, 4000)
@@ -238,11 +238,6 @@ make bench-hybrids
 """
 
 
-def write(figures, docs):
-    (docs / "hybrids_figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    (docs / "hybrids.md").write_text(page(figures), encoding="utf-8")
-
-
 def make_parser():
     parser = page_parser("hybrids", __doc__)
     add_models(parser, MODELS, operator.contains, "PART,...", "those whose names contain one of these (default: all)")
@@ -251,7 +246,7 @@ def make_parser():
 
 def measure_and_write(arguments):
     for figures in measure(arguments):
-        write(figures, arguments.docs)
+        write_docs("hybrids", figures, page(figures), arguments.docs)
 
 
 if __name__ == "__main__":

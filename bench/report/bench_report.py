@@ -172,6 +172,12 @@ def entries(figures):
 # --- The page ---
 
 
+def write_docs(name, figures, text, docs):
+    """Writes the page NAME.md, and NAME_figures.json with all figures beside it."""
+    (docs / f"{name}_figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    (docs / f"{name}.md").write_text(text, encoding="utf-8")
+
+
 def table(head, rows):
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"

@@ -21,7 +21,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
 from bench_cpu import BenchError, page_parser, quiet_machine, run, write_page
-from bench_report import table
+from bench_report import table, write_docs
 from runnel_client import serving
 from runnel_client.errors import BundleError
 
@@ -245,9 +245,7 @@ def measure_and_write(arguments):
         figures = measure(arguments)
     except BundleError as error:
         raise BenchError(str(error)) from None
-    text = json.dumps(figures, indent=1) + "\n"
-    (arguments.docs / "softmax_figures.json").write_text(text, encoding="utf-8")
-    (arguments.docs / "softmax.md").write_text(page(figures), encoding="utf-8")
+    write_docs("softmax", figures, page(figures), arguments.docs)
     draw(figures, arguments.docs / "softmax.png")
 
 

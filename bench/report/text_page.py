@@ -1,10 +1,9 @@
 """The page about what bench_text.py measured."""
 
-import json
 import statistics
 
 import logit_distance
-from bench_report import table
+from bench_report import table, write_docs
 
 NAMES = {
     "runnel": "runnel",
@@ -213,5 +212,4 @@ make bench-text
 
 
 def write(figures, docs):
-    (docs / "text_figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    (docs / "text.md").write_text(page(figures), encoding="utf-8")
+    write_docs("text", figures, page(figures), docs)

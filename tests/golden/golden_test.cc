@@ -10,6 +10,7 @@
 #include <iterator>
 #include <numbers>
 #include <optional>
+#include <span>
 
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/golden/golden_files.h"
@@ -101,9 +102,9 @@ TEST(Golden, TheReferenceAgreesOnADigit) {
   expect_near(run_reference(bundle, golden.values), golden, bundle.spec.head.width(), 1e-6, 1e-6);
 }
 
-TEST(Golden, TheGpusKernelsAgreeOnEverySmallModel) {
+void expect_the_gpus_kernels_agree(std::span<const char* const> models) {
   const auto backend = cuda::make_host_backend({}, cuda::ThreadOrder::kShuffled);
-  for (const std::string name : kModels) {
+  for (const std::string name : models) {
     SCOPED_TRACE(name);
     const Bundle bundle = load(kGoldenFolder + name);
     const Golden golden = load_golden(name, 1)[0];
@@ -113,16 +114,9 @@ TEST(Golden, TheGpusKernelsAgreeOnEverySmallModel) {
   }
 }
 
+TEST(Golden, TheGpusKernelsAgreeOnEverySmallModel) { expect_the_gpus_kernels_agree(kModels); }
 TEST(Golden, TheGpusKernelsAgreeOnSoftmaxAttention) {
-  const auto backend = cuda::make_host_backend({}, cuda::ThreadOrder::kShuffled);
-  for (const std::string name : kSoftmaxModels) {
-    SCOPED_TRACE(name);
-    const Bundle bundle = load(kGoldenFolder + name);
-    const Golden golden = load_golden(name, 1)[0];
-    const Golden found = run_model(bundle, *backend, golden.values);
-    expect_near(found, golden, bundle.spec.head.width(), kHeadTolerance, kLogProbTolerance);
-    expect_scores_of_own_head(found, golden.values, bundle.spec.head);
-  }
+  expect_the_gpus_kernels_agree(kSoftmaxModels);
 }
 
 // Its head outputs stay on the device.
