@@ -242,7 +242,7 @@ def page(figures):
         "",
         "## The cost for other streams",
         "",
-        f"{AT_ONCE} concurrent calls of {cost['model']}, each with a prompt of 64 different values and 64 values to "
+        f"{AT_ONCE} concurrent calls of {cost['model']}, each with its own prompt of 64 values and 64 values to "
         f"sample: {cost['without']:,.0f} values/s without the prefix cache, {cost['with']:,.0f} with it, "
         f"{cost['cost']:+.1%} lost (goal: less than {COST:.0%}). The alternating runs in values/s: "
         f"{', '.join(f'{one:,.0f}' for one in cost['runs'][0])} without, "
