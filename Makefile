@@ -70,7 +70,7 @@ bench-load: ## load a server to twice what it can do, write docs/benchmarks/load
 	@/usr/bin/python3 bench/report/bench_load.py build/release/runnel build/bench/endless docs/benchmarks
 	@scripts/wrap docs/benchmarks/load.md
 
-bench-prompts: ## measure streams beside long prompts, write docs/benchmarks/prompts.md: six minutes
+bench-prompts: ## measure streams while long prompts are read, write docs/benchmarks/prompts.md: six minutes
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@test -d build/bench/rwkv7 || /usr/bin/python3 scripts/runnel-random-bundle --preset rwkv7 --dtype bf16 --out build/bench/rwkv7 >/dev/null

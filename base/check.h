@@ -1,5 +1,5 @@
-// Stops the process with a message on programming errors, in every build. Not for input from
-// outside.
+// Stops the process with a message on programming errors, in every build. Must not be used to check
+// untrusted input.
 #pragma once
 
 #include <cstdio>

@@ -69,8 +69,7 @@ inline constexpr Limit kStreamRoom{"stream_room", 1024, 64, 1 << 20,
                                    "values a stream holds for a slow reader"};
 inline constexpr Limit kStepsPerLaunch{
     "steps_per_launch", 0, 0, 64,
-    "steps between two checks for new calls, when none wait; 0: 16 on a GPU, 1 on a CPU and "
-    "where sessions can go back"};
+    "steps in one launch while no call waits; 0: 16 on a GPU, 1 on a CPU or with rewind"};
 inline constexpr Limit kSamples{"samples", 64, 1, 4096, "continuations of one prompt in a call"};
 inline constexpr Limit kPromptValues{"prompt_values", 1 << 20, 1, 1 << 26,
                                      "values in one prompt or one chunk to score"};
@@ -101,7 +100,7 @@ inline constexpr Limit kGraceMs{"grace_ms", 10000, 0, 3600000,
 inline constexpr Limit kStreamsPerConnection{"streams_per_connection", 128, 1, 65536,
                                              "concurrent calls on one connection"};
 inline constexpr Limit kConnections{"connections", 256, 1, 65536,
-                                    "connections at once; more are closed as they come"};
+                                    "concurrent connections; further ones are closed immediately"};
 inline constexpr Limit kConnectionAgeMs{
     "connection_age_ms", 3600000, 1000, (int64_t{1} << 31) - 1,
     "milliseconds after which a connection takes no more calls; running calls continue"};

@@ -1,4 +1,4 @@
-// Owners of OpenSSL's objects, for code that calls OpenSSL directly.
+// Smart pointers that own OpenSSL's objects, for code that calls OpenSSL directly.
 #pragma once
 
 #include <openssl/bio.h>

@@ -16,7 +16,7 @@ using Sha256Digest = std::array<uint8_t, 32>;
 // The digest of all bytes that have been added, in their order.
 class Sha256 {
  public:
-  // Throws std::bad_alloc if the library gets no memory.
+  // Throws std::bad_alloc if there is no memory.
   Sha256();
   void add(std::span<const std::byte> bytes);
   // To be called once, after all bytes.

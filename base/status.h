@@ -52,8 +52,9 @@ class [[nodiscard]] Status {
   // The message with placeholders for the names of fields.
   const std::string& raw_message() const { return raw_.empty() ? message_ : raw_; }
 
-  // The field of the request at fault, by its canonical name: the field from at_field(), else the
-  // first field with a placeholder in the message outside of hints. Empty: no particular field.
+  // The canonical name of the field that caused the error: the field from at_field(), or else the
+  // field of the first placeholder in the message, not counting hints. Empty if no single field
+  // caused it.
   std::string_view field() const;
   // `field` must have static storage.
   Status& at_field(std::string_view field) {
@@ -95,7 +96,8 @@ inline Status invalid_argument(std::string message) {
 }
 inline Status not_found(std::string message) { return {Code::kNotFound, std::move(message)}; }
 
-// A T, or the status that says why there is none. Reading the value of a failure stops the process.
+// The value of an operation that succeeded, or the status of one that failed. Reading the value of
+// a failed operation stops the process.
 template <typename T>
 class [[nodiscard]] Result {
  public:

@@ -55,8 +55,8 @@ struct CallMix {
 
 class LoadPlan {
  public:
-  // Calls come at random, `rate` a second on average, none waiting for another (a Poisson process).
-  // A rate of 0: all are due at 0.
+  // Calls arrive at random and independently of each other, on average `rate` a second (a Poisson
+  // process). If `rate` is 0, all calls are due at time 0.
   LoadPlan(const CallMix& traffic, double rate);
 
   // The calls in the order in which they are due.
@@ -69,7 +69,7 @@ class LoadPlan {
   double at_ = 0;
 };
 
-// `count` random values below `vocabulary`, the same for the same seed.
+// `count` random values below `vocabulary`. The same seed gives the same values.
 std::vector<int32_t> random_prompt(int64_t count, int64_t vocabulary, uint64_t seed);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// The measurements of the command bench, one function each.
+// The measurements of the command `bench`, one function each.
 #pragma once
 
 #include <cstdint>
@@ -20,54 +20,55 @@ struct MeasuredModel {
   const ModelFactory& make_model;
 };
 
-// Runs one Work; the seconds that it took.
+// Runs one Work and returns the seconds that it took.
 using RunWork = std::function<Result<double>(const Work& work, const OnValues& on_values)>;
 
-// How long and of what a throughput is measured.
+// The size of the sequences and the length of a measurement of throughput.
 struct Pace {
   int64_t values = 0;   // of each sequence
-  int64_t sampled = 0;  // of these by the model: all but a first value that the spec gives
-  // Whole runs are measured until they have taken this long. One that would take more than ten
-  // times as long is cut. 0: one whole run.
+  int64_t sampled = 0;  // of these by the model: all except a first value that the spec defines
+  // Whole runs are repeated until they have taken this long in total. A run that would take more
+  // than ten times as long is cut short. 0: one whole run.
   double seconds = 0;
 };
 
-// Values per second of `calls` calls of `samples` sequences each, after a short run to warm up:
-// {batch, values, runs: [values per second], values_per_s: their median}; with `cut_from`, the
-// values of a whole sequence, where runs were cut.
+// Measures the values per second of `calls` calls with `samples` sequences each, after a short run
+// to warm up. Returns {batch, values, runs: [values per second], values_per_s: their median}. If
+// runs were cut short, also `cut_from`, the number of values of a whole sequence.
 Result<OrderedJson> measure_throughput(const RunWork& run, int calls, int samples, const Pace& pace,
                                        const OnValues& on_values);
 
-// Values per second at which a fresh sequence reads a prompt of `values` random values, the first
-// sampled value included, after one such prompt to warm up: {values, runs: [values per second],
-// values_per_s: their median}.
+// Measures how fast a new sequence reads a prompt of `values` random values, in values per second,
+// after one such prompt to warm up. The time includes the first sampled value. Returns {values,
+// runs: [values per second], values_per_s: their median}.
 Result<OrderedJson> measure_prompts(Engine& engine, int64_t values, double seconds);
 
-// Resident bytes per session: with many of them less with one. {state_bytes, sessions,
-// resident_bytes_per_session}.
+// Measures the resident bytes per session: the difference between the model with many sessions and
+// the model with one. Returns {state_bytes, sessions, resident_bytes_per_session}.
 Result<OrderedJson> measure_memory(const MeasuredModel& subject);
 
-// The cost of a value at each position against that at the first of them, measured in turns:
-// {values, points: [{position, us_per_value, ratio}], prompt_values_per_s,
-// resident_growth_bytes}. Told how many values the session has consumed.
+// Measures the time of a value at each position, and its ratio to the time at the first of these
+// positions. The positions take turns. Returns {values, points: [{position, us_per_value, ratio}],
+// prompt_values_per_s, resident_growth_bytes}. `on_values` is called with the number of values that
+// the session has consumed.
 Result<OrderedJson> measure_positions(const MeasuredModel& subject,
                                       const std::vector<int64_t>& positions, int64_t values,
                                       const OnValues& on_values);
 
-// Where the time of a step goes: {batch, steps, threads, step_us, operations: [{name, us}]}, in
-// microseconds of one step; where several threads took part, of each of them on average. The steps
-// are those from position `from` on; caches of attention hold zeros before it.
+// Measures the time of each operation in a step. Returns {batch, steps, threads, step_us,
+// operations: [{name, us}]}, in microseconds for each step; if several threads share an operation,
+// their average. The steps begin at position `from`. Attention caches contain zeros before it.
 Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, double seconds,
                                        int64_t from = 0);
 
 // Makes a session named `session` and gives it `position` random values.
 Status feed_to(Engine& engine, const std::string& session, int64_t position);
 
-// INVALID_ARGUMENT where sequences of the model end before `values` values after `position`. The
-// message begins with `asked` and says what to do.
+// INVALID_ARGUMENT if sequences of the model are too short for `values` values after `position`.
+// The message begins with `asked` and says what to do.
 Status check_room(const Spec& spec, const std::string& asked, int64_t position, int64_t values);
 
-// The machine's limits, with one thread and with `threads`.
+// Measures the machine's limits with one thread and with `threads` threads.
 Result<OrderedJson> measure_machine(int threads);
 
 }  // namespace runnel

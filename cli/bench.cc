@@ -390,21 +390,20 @@ void add_flags(const Command& command, BenchOptions& options) {
   add_model(command, options.model);
   command
       .flag("--what", options.what,
-            "Which measurements, separated by commas: engine, prompts, memory, operations, "
-            "positions (of the bundle), streams, samples (of the server), limits (of the "
-            "machine). Default: all that can be done but prompts, positions and limits, and "
-            "on a GPU but memory and operations")
+            "Measurements to make, separated by commas: engine, prompts, memory, operations, "
+            "positions (of the bundle), streams, samples (of the server), limits (of the machine). "
+            "Default: engine, streams and samples, and on a CPU also memory and operations")
       .separated_by_commas()
       .one_of(names)
       .without_type();
-  command.flag("--batch", options.batches, "Sequences side by side, separated by commas")
+  command.flag("--batch", options.batches, "Numbers of sequences in a batch, separated by commas")
       .separated_by_commas()
       .between(int64_t{1}, limits::kBatchRows.max)
       .shows_default()
       .without_type();
   command
       .flag("--values", options.values,
-            "Values of each sequence (default: to the model's last position, or 784)")
+            "Values of each sequence (default: up to the model's last position, or 784)")
       .between(int64_t{2}, limits::kMaxValues.default_value);
   command.flag("--prompt", options.prompt, "Values of the prompt that 'prompts' reads")
       .between(int64_t{1}, limits::kPromptValues.default_value)
@@ -416,14 +415,14 @@ void add_flags(const Command& command, BenchOptions& options) {
       .between(int64_t{0}, int64_t{1} << 30);
   command
       .flag("--seconds", options.seconds,
-            "Seconds that each batch is measured at least; of whole runs the median counts, and "
-            "one that would take over twice as long is cut")
+            "Least seconds to measure each batch; the result is the median of whole runs, and a "
+            "run that would take much longer is cut short")
       .between(0.0, 3600.0)
       .shows_default();
   command
       .flag("--positions", options.positions,
-            "Where to measure the cost of a value, separated by commas; each is held against "
-            "the first")
+            "Positions at which to measure the time of a value, separated by commas; each is "
+            "compared with the first")
       .separated_by_commas()
       .between(int64_t{1}, int64_t{1} << 30)
       .without_type();

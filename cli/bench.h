@@ -1,4 +1,5 @@
-// The command bench: how fast an engine or a server samples, and the limits of the machine.
+// The command `bench`: measures how fast an engine or a server samples, and the limits of the
+// machine.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +16,21 @@
 namespace runnel {
 
 struct BenchOptions {
-  std::string bundle;  // measured in this process; empty: no measurement of a bundle
+  std::string bundle;  // a bundle to measure in this process; empty: none
   Target server = {.address = ""};
-  std::string model;  // the server's model, measured through gRPC; empty: none
-  // The measurements. "engine", "prompts", "memory", "positions" and "operations" measure the
-  // bundle, "streams" and "samples" the server, and "limits" the machine. Empty: all measurements
-  // that the other options allow.
+  std::string model;  // the server's model to measure through gRPC; empty: none
+  // The measurements to make: of the bundle "engine", "prompts", "memory", "positions" and
+  // "operations"; of the server "streams" and "samples"; of the machine "limits". Empty: for a
+  // bundle "engine", and on a CPU also "memory" and "operations"; for a server "streams" and
+  // "samples".
   std::vector<std::string> what;
   std::vector<int> batches = {1, 8, 32, 128, 512};
-  int64_t values = 0;    // sampled per sequence; 0: to the last position, or 784 if there is none
+  int64_t values = 0;    // per sequence; 0: up to the last position, or 784 if there is none
   int64_t prompt = 512;  // values
-  int64_t from = 0;      // the position at which "engine" and "operations" begin
-  double seconds = 2;    // the least time to measure, in whole runs
+  int64_t from = 0;      // the position at which sequences begin in "engine" and "operations"
+  double seconds = 2;    // each measurement repeats whole runs for at least this time
   std::vector<int64_t> positions = {1'000, 10'000, 100'000, 1'000'000};
-  std::map<std::string, std::string> words;  // settings as for serve, by flag
+  std::map<std::string, std::string> words;  // settings of `serve`: the flag's name, its value
   bool json = false;
   std::string out;  // file for the JSON
 };

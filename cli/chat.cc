@@ -389,15 +389,15 @@ void add_chat(const Command& root) {
   const auto options = std::make_shared<ChatOptions>();
   const Command command =
       root.command("chat", "Talk with a model; from a pipe, each line is a message");
-  command.flag("--model,model", options->model, "Which model, where the server has several")
+  command.flag("--model,model", options->model, "Name of the model, if the server has several")
       .from_environment("RUNNEL_MODEL");
   add_server(command, options->server);
   command.flag("--system", options->system, "Instructions to the model, before the first message");
   command.flag("--session", options->session,
-               "Continue this session, made if there is none of that name, and keep it at the end "
-               "(default: a new one, deleted at the end)");
+               "Continue this session, or make it if it does not exist, and keep it at the end "
+               "(default: a new session, which is deleted at the end)");
   command.flag("--max-values", options->max_values,
-               "Values of an answer at most (default: limits.chat_values of the server)");
+               "Most values of an answer (default: limits.chat_values of the server)");
   add_sampling(command, options->sampling);
   add_penalties(command, options->sampling);
   add_timeout(command, options->timeout, "that an answer may take");

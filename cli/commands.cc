@@ -36,33 +36,33 @@ void add_generate(const Command& root) {
   const Flag values =
       command.flag("--values", options->values, "First values, as numbers: \"1,2,3\"")
           .excludes(image);
-  const Flag prompt = command.flag("--prompt", options->prompt, "Go on from this text")
+  const Flag prompt = command.flag("--prompt", options->prompt, "Continue this text")
                           .excludes(image)
                           .excludes(values);
   command
       .flag("--prompt-file", options->prompt_file,
-            "Go on from the text in this file; - is standard input")
+            "Continue the text in this file; - is standard input")
       .excludes(image)
       .excludes(values)
       .excludes(prompt);
   command.flag("--no-begin", options->no_begin,
-               "A text prompt as it is, without the model's first value before it");
-  command.flag("--stop", options->stop, "End where this text has been drawn; several times")
+               "Do not put the model's first value before a text prompt");
+  command.flag("--stop", options->stop, "Stop when the output contains this text; may be repeated")
       .one_word_each();
-  command.flag("--ignore-eos", options->ignore_eos, "Go on where the model would end its text");
+  command.flag("--ignore-eos", options->ignore_eos,
+               "Continue after a value with which the model ends a text");
   command.flag("--max-values", options->max_values,
-               "Values to draw at most (default: to the model's last position)");
+               "Most values to sample (default: up to the model's last position)");
   add_sampling(command, options->sampling);
   add_penalties(command, options->sampling);
-  const Flag session =
-      command.flag("--session", options->session, "Go on where this session stands");
-  command.flag("--from", options->from, "Go on from this stored state").excludes(session);
+  const Flag session = command.flag("--session", options->session, "Continue this session");
+  command.flag("--from", options->from, "Start from this stored state").excludes(session);
   command.flag("--keep", options->keep,
-               "Keep the sequence as a session: --session, made if there is none of that name, or "
-               "a new one, whose name is told");
+               "Keep the sequence as a session: the one of --session, which is made if it does not "
+               "exist, or a new one, whose name is printed");
   command
       .flag("--top-log-probs", options->top_log_probs,
-            "With --json: the most likely values at each position, this many")
+            "With --json: the number of most likely values to print at each position")
       .between(0, kMaxTopLogProbs);
   add_max_queue_time(command, options->max_queue_time);
   add_json(command, options->json);
@@ -80,7 +80,7 @@ void add_draw(const Command& root) {
   add_sampling(command, options->sampling);
   command
       .flag("--seconds", options->seconds,
-            "Take this long at least, to be watched (default: as fast as it is sampled)")
+            "Draw slowly, over at least this many seconds (default: as fast as possible)")
       .check(seconds_from(0));
   add_timeout(command, options->timeout, "that the call may take");
   command.runs([options](Console& console) { return run_draw(*options, console); });
@@ -88,7 +88,8 @@ void add_draw(const Command& root) {
 
 void add_score(const Command& root) {
   const auto options = std::make_shared<ScoreOptions>();
-  const Command command = root.command("score", "Bits per dimension of given images or sequences");
+  const Command command =
+      root.command("score", "Compute the bits per dimension of given images or sequences");
   command
       .flag("file", options->file,
             "idx (plain or .gz; FILE#ITEM for one), PNG, numbers as text, one sequence per "
@@ -97,14 +98,15 @@ void add_score(const Command& root) {
   const Flag text =
       command.flag("--text", options->text, "The file is UTF-8 text, scored as one sequence");
   command
-      .flag("--no-begin", options->no_begin,
-            "The text as it is, without the model's first value before it")
+      .flag("--no-begin", options->no_begin, "Do not put the model's first value before the text")
       .needs(text);
   add_server(command, options->server);
   add_model(command, options->model);
-  command.flag("--first", options->first, "Score the first N items alone")
+  command.flag("--first", options->first, "Score only the first N items")
       .between(int64_t{1}, int64_t{1} << 40);
-  command.flag("--jobs,-j", options->jobs, "Items at once").between(1, 256).shows_default();
+  command.flag("--jobs,-j", options->jobs, "Number of items to score at the same time")
+      .between(1, 256)
+      .shows_default();
   add_json(command, options->json);
   add_timeout(command, options->timeout, "that one item may take");
   command.runs([options](Console& console) { return run_score(*options, console); });
@@ -123,9 +125,9 @@ void add_session(const Command& root) {
     return std::pair(command, options);
   };
   const auto [list, list_options] =
-      add("list", "Every session of a model, or of all models, by name");
+      add("list", "List all sessions of a model, or of all models, sorted by name");
   add_json(list, list_options->json);
-  const auto [show, show_options] = add("show", "Sessions by their names, and where each is");
+  const auto [show, show_options] = add("show", "Show sessions by name, with their positions");
   show.flag("id", show_options->ids, "Names of sessions").required();
   show_options->shows = true;
   add_json(show, show_options->json);
@@ -136,7 +138,7 @@ void add_session(const Command& root) {
 
 void add_info(const Command& root) {
   const auto options = std::make_shared<InfoOptions>();
-  const Command command = root.command("info", "What a bundle is, or what a server serves");
+  const Command command = root.command("info", "Describe a bundle, or the models of a server");
   const Flag bundle = command.flag(
       "bundle", options->bundle, "Directory of a bundle, or a GGUF file (default: ask the server)");
   bundle.excludes(add_server(command, options->server));
@@ -148,11 +150,11 @@ void add_info(const Command& root) {
 void add_health(const Command& root) {
   const auto options = std::make_shared<HealthOptions>();
   const Command command =
-      root.command("health", "Exit code 0 when the server serves, 1 when it does not");
+      root.command("health", "Check a server: exit code 0 if it serves, 1 if it does not");
   add_server(command, options->server);
   add_json(command, options->json);
   add_timeout(command, options->timeout, "that one answer may take");
-  command.flag("--wait", options->wait, "Seconds to keep asking until it serves")
+  command.flag("--wait", options->wait, "Seconds to wait until the server serves")
       .check(seconds_from(0));
   command.runs([options](Console& console) { return run_health(*options, console); });
 }

@@ -30,31 +30,29 @@ Flag add_server(const Command& command, Target& server) {
   };
   command
       .flag("--tls", server.tls,
-            "Call by TLS; the server's certificate must be one that "
-            "this system trusts, or --tls-ca")
+            "Use TLS, and trust the authorities of this system, or those of --tls-ca")
       .from_environment("RUNNEL_TLS")
       .in_group(kReaching);
   word("--tls-ca", server.tls_ca, "RUNNEL_TLS_CA",
-       "PEM file of the authorities whose server to trust; turns TLS on, as those below");
+       "PEM file of the authorities to trust; implies --tls, as do the next three flags");
   word("--tls-cert", server.tls_cert, "RUNNEL_TLS_CERT",
-       "PEM file of this client's certificate, where the server asks for one");
-  word("--tls-key", server.tls_key, "RUNNEL_TLS_KEY", "PEM file of its private key");
+       "PEM file of the client's certificate, if the server requires one");
+  word("--tls-key", server.tls_key, "RUNNEL_TLS_KEY", "PEM file of the private key of --tls-cert");
   word("--tls-name", server.tls_name, "RUNNEL_TLS_NAME",
-       "Name in the server's certificate, where it is not the host of --server");
-  word("--api-key-file", server.api_key_file, "RUNNEL_API_KEY_FILE",
-       "File of the key to call with");
-  word(
-      "--api-key", server.api_key, "RUNNEL_API_KEY",
-      "The key itself: all users of this machine can read it in ps; --api-key-file goes before it");
+       "Name in the server's certificate, if it is not the host of --server");
+  word("--api-key-file", server.api_key_file, "RUNNEL_API_KEY_FILE", "File with the API key");
+  word("--api-key", server.api_key, "RUNNEL_API_KEY",
+       "The API key itself, which all users of this machine can see in ps; ignored if "
+       "--api-key-file is set");
   command
       .flag("--plaintext-key", server.plaintext_key,
-            "Send the key without TLS, to another machine, too")
+            "Send the key to another machine even without TLS")
       .in_group(kReaching);
   return address;
 }
 
 void add_model(const Command& command, std::string& model) {
-  command.flag("--model", model, "Which model, where the server has several")
+  command.flag("--model", model, "Name of the model, if the server has several")
       .from_environment("RUNNEL_MODEL");
 }
 
@@ -69,7 +67,7 @@ void add_timeout(const Command& command, double& timeout, const std::string& wha
 void add_max_queue_time(const Command& command, double& seconds) {
   command
       .flag("--max-queue-time", seconds,
-            "Seconds that a call may wait where no state is free; 0: it is refused")
+            "Seconds that a call may wait for a free state; 0: it is refused at once")
       .between(0.0, 3600.0)
       .shows_default();
 }

@@ -26,7 +26,7 @@ struct Console {
   bool out_terminal = false, err_terminal = false;
   bool colour = false, utf8 = false;
   bool true_colour = false;  // `out` is a terminal with 24-bit colours
-  // The empty braces let a designated initializer leave the two out.
+  // With the empty braces, a designated initializer may omit these two members.
   // NOLINTBEGIN(readability-redundant-member-init)
   std::function<int()> columns{};  // of the terminal that `err` writes to
   // Gives the size of the terminal that `out` writes to. Empty if `out` is no terminal that takes

@@ -1,4 +1,4 @@
-// The commands about the program itself: help, completion and man.
+// The commands that describe the program: `help`, `completion` and `man`.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace runnel {
 
-// Adds these commands to the program. They describe all its commands, including those that are
-// added later.
+// Adds the three commands to the program. They read the list of commands when they run, so they
+// also describe commands that are added after this call.
 void add_help_commands(const Command& root, const std::string& version);
 
 }  // namespace runnel

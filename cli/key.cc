@@ -141,25 +141,28 @@ void add_key(const Command& root) {
   const auto made = std::make_shared<KeyOptions>();
   const Command add =
       add_command(key, "new", "Make a key, print it once, and keep its hash", made, run_key_new);
-  add.flag("name", made->entry.name, "Who holds it, and owns the sessions made with it")
+  add.flag("name", made->entry.name, "Name of the key's holder, who owns the sessions made with it")
       .required()
       .check(check_caller_name);
-  add_quota(add, "--calls", made->entry.calls, "Streams at a time");
-  add_quota(add, "--sessions", made->entry.sessions, "States at a time, over all models");
-  add_quota(add, "--values-per-second", made->entry.values_per_second, "Values given and sampled");
-  add.flag("--models", made->models, "The models that it may use (default: every one)")
+  add_quota(add, "--calls", made->entry.calls, "Most streams at the same time");
+  add_quota(add, "--sessions", made->entry.sessions,
+            "Most states at the same time, over all models");
+  add_quota(add, "--values-per-second", made->entry.values_per_second,
+            "Most values a second, given and sampled");
+  add.flag("--models", made->models, "The models that the key may use (default: all)")
       .separated_by_commas()
       .check(check_caller_name);
-  add.flag("--admin", made->entry.admin, "It may change what is served");
+  add.flag("--admin", made->entry.admin, "The key may reload the server's models");
 
   const auto listed = std::make_shared<KeyOptions>();
-  add_json(add_command(key, "list", "Names, ids and quotas", listed, run_key_list), listed->json);
+  add_json(add_command(key, "list", "List the names, ids and quotas of keys", listed, run_key_list),
+           listed->json);
 
   const auto removed = std::make_shared<KeyOptions>();
-  const Command remove = add_command(key, "remove", "Take keys away; calls made with them end",
+  const Command remove = add_command(key, "remove", "Remove keys, and end the calls made with them",
                                      removed, run_key_remove);
-  remove.flag("name", removed->names, "Whose keys").required();
-  remove.flag("--old", removed->old, "All but the newest of each name");
+  remove.flag("name", removed->names, "Names whose keys to remove").required();
+  remove.flag("--old", removed->old, "Keep the newest key of each name");
 }
 
 }  // namespace runnel

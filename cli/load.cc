@@ -246,26 +246,30 @@ int tell(const LoadOptions& options, const Load& load, Console& console) {
 void add_shape(const Command& command, LoadOptions& options) {
   command
       .flag("--prompt", options.prompt,
-            "Values given to each call: 64, 16-128, 16,64,512 or exp:64")
+            "Length of each prompt, in values: 64, 16-128, 16,64,512 or exp:64")
       .shows_default();
-  command.flag("--values", options.values, "Values drawn by each call, in the same words")
+  command
+      .flag("--values", options.values,
+            "Values to sample in each call, in the same form as --prompt")
       .shows_default();
   command
       .flag("--cancel-share", options.cancel_share,
-            "Part of the calls that are cancelled on the way, 0 to 1")
+            "Share of the calls that the client cancels before their end, 0 to 1")
       .between(0.0, 1.0)
       .shows_default();
   command
       .flag("--stall-share", options.stall_share,
-            "Part of the calls that are not read for a while, 0 to 1")
+            "Share of the calls that the client stops reading for a while, 0 to 1")
       .between(0.0, 1.0)
       .shows_default();
-  command.flag("--stall-time", options.stall_time, "Seconds for which those are not read")
+  command
+      .flag("--stall-time", options.stall_time,
+            "Seconds for which the client does not read such a call")
       .between(0.0, kMostSeconds)
       .shows_default();
   command
       .flag("--values-per-message", options.values_per_message,
-            "Values in one message at most (default: as the server likes)")
+            "Most values in one message (default: the server decides)")
       .between(0, 4096);
   add_max_queue_time(command, options.max_queue_time);
   command.flag("--seed", options.seed, "The same seed makes the same calls").shows_default();
@@ -274,28 +278,29 @@ void add_shape(const Command& command, LoadOptions& options) {
 void add_pace(const Command& command, LoadOptions& options) {
   command
       .flag("--rate", options.rate,
-            "Calls per second on average, at random times, whatever became of earlier ones")
+            "Calls per second on average, at random times, even if earlier calls still run")
       .between(0.001, kMostRate);
-  command.flag("--find-capacity", options.find_capacity,
-               "Calls per second that complete with every session in use");
+  command.flag(
+      "--find-capacity", options.find_capacity,
+      "Measure the capacity: the calls per second that complete while all sessions are in use");
   command.flag("--sweep", options.sweep, "Multiples of the capacity, one run each: 0.5,1,2")
       .separated_by_commas()
       .between(0.01, 100.0);
   command
       .flag("--capacity", options.capacity,
-            "For --sweep: calls per second (default: find it first)")
+            "For --sweep: the capacity in calls per second (default: measure it first)")
       .between(0.001, kMostRate);
   command
       .flag("--concurrency", options.concurrency,
-            "Calls at once that find the capacity (default: the free sessions)")
+            "Concurrent calls that measure the capacity (default: the number of free sessions)")
       .between(1, 65536);
-  command.flag("--duration", options.duration, "Seconds that are measured")
+  command.flag("--duration", options.duration, "Seconds to measure")
       .between(0.1, kMostSeconds)
       .shows_default();
-  command.flag("--warm-up", options.warm_up, "Seconds before them that are not")
+  command.flag("--warm-up", options.warm_up, "Seconds to run before the measurement begins")
       .between(0.0, kMostSeconds)
       .shows_default();
-  command.flag("--grace", options.grace, "Seconds after them for calls to end")
+  command.flag("--grace", options.grace, "Seconds to wait after the measurement for calls to end")
       .between(0.0, kMostSeconds)
       .shows_default();
   command.flag("--repeat", options.repeat, "Runs of each load; the table shows the median")
@@ -335,8 +340,8 @@ int run_load(const LoadOptions& options, Console& console) {
 
 void add_load(const Command& root) {
   const auto options = std::make_shared<LoadOptions>();
-  const Command command =
-      root.command("load", "Many calls at once: how fast, how steadily, and what is refused");
+  const Command command = root.command(
+      "load", "Make many calls at the same time, and measure speed, latency and refusals");
   add_server(command, options->server);
   add_model(command, options->model);
   add_pace(command, *options);
@@ -346,7 +351,7 @@ void add_load(const Command& root) {
       .shows_default();
   command
       .flag("--max-open", options->most_open,
-            "Calls open at most; what is due beyond is dropped, and counted")
+            "Most open calls; calls beyond that are not made, but counted")
       .between(1, 65536)
       .shows_default();
   command.flag("--out", options->out, "JSON file to write, for bench/report/plot_load.py");

@@ -49,39 +49,43 @@ std::string check_bias(const std::string& text) {
 void add_sampling(const Command& command, SamplingFlags& flags) {
   command
       .flag("--seed", flags.seed,
-            "The same seed draws the same values (default: the server draws one and tells it)")
+            "Seed; the same seed gives the same values (default: the server chooses a seed and "
+            "reports it)")
       .check(check_seed);
   command
       .flag("--temperature", flags.temperature,
-            "Above 1 wilder, below 1 tamer; 0, and all below 0.001, is --greedy")
+            "Above 1: more random; below 1: less random; below 0.001: the same as --greedy")
       .check(check_temperature);
-  command.flag("--top-k", flags.top_k, "Draw from the K most likely values alone")
+  command.flag("--top-k", flags.top_k, "Sample only from the K most likely values; 0: from all")
       .between(int64_t{0}, kMaxVocabulary);
-  command.flag("--top-p", flags.top_p, "Draw from the fewest values of this mass alone")
+  command
+      .flag("--top-p", flags.top_p,
+            "Sample only from the smallest set of values with this total probability")
       .between(0.0, 1.0);
   command
       .flag("--min-p", flags.min_p,
-            "Draw from values at least this part as likely as the most likely alone")
+            "Sample only from values with at least this fraction of the highest probability")
       .between(0.0, 1.0);
-  command.flag("--greedy", flags.greedy, "Always the most likely value");
+  command.flag("--greedy", flags.greedy, "Always take the most likely value");
 }
 
 void add_penalties(const Command& command, SamplingFlags& flags) {
   command
       .flag("--repetition-penalty", flags.repetition_penalty,
-            "Above 1 makes values that the sequence has had lately less likely")
+            "Above 1: makes the last values of the sequence less likely to be repeated")
       .check(check_penalty);
   command
       .flag("--presence-penalty", flags.presence_penalty,
-            "Taken from the logits of values that this call has drawn")
+            "Subtracted from the logits of values that this call has already sampled")
       .between(-kMostPenalty, kMostPenalty);
   command
       .flag("--frequency-penalty", flags.frequency_penalty,
-            "The same, as often as a value has been drawn")
+            "Subtracted from a value's logit once for each time that this call has sampled it")
       .between(-kMostPenalty, kMostPenalty);
   command
       .flag("--logit-bias", flags.logit_bias,
-            "VALUE=BIAS: added to the logit of a value, -100 to 100; several times")
+            "VALUE=BIAS, with BIAS from -100 to 100: added to the logit of the value; may be "
+            "repeated")
       .one_word_each()
       .check(check_bias);
 }

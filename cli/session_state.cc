@@ -219,18 +219,23 @@ void add_session_state_commands(const Command& session) {
     return std::pair(command, options);
   };
   const auto [fork, forked] =
-      add("fork", "New sessions that stand where one stands, which stays", true, run_session_fork);
+      add("fork", "Make new sessions at the position of a session, which is kept", true,
+          run_session_fork);
   fork.flag("id", forked->id, "Name of the session").required();
   const Flag children = fork.flag("children", forked->children, "Names of the new sessions");
-  fork.flag("--count,-n", forked->count, "So many that the server names (default: 1)")
+  fork.flag("--count,-n", forked->count,
+            "Number of new sessions with names that the server chooses (default: 1)")
       .between(int64_t{1}, limits::kSamples.max)
       .excludes(children);
   add_json(fork, forked->json);
   const auto [rewind, rewound] =
-      add("rewind", "Have a session stand at an earlier position (runnel serve --rewind)", true,
+      add("rewind", "Move a session back to an earlier position (runnel serve --rewind)", true,
           run_session_rewind);
   rewind.flag("id", rewound->id, "Name of the session").required();
-  rewind.flag("position", rewound->position, "Of its next value from then on").required();
+  rewind
+      .flag("position", rewound->position,
+            "Position to go back to: that of the session's next value")
+      .required();
   add_json(rewind, rewound->json);
   const auto [save, saved] =
       add("save", "Write a session's state to a file; the session stays", true, run_session_save);
@@ -239,16 +244,18 @@ void add_session_state_commands(const Command& session) {
   save.flag("--any-owner", saved->any_owner,
             "Let every key load the file, not only yours (runnel serve --seal-keys)");
   save.flag("--expires-in", saved->expires,
-            "Seconds after which no server loads it (runnel serve --seal-keys)")
+            "Seconds after which the file expires (runnel serve --seal-keys)")
       .between(int64_t{1}, int64_t{INT32_MAX});
-  const auto [load, loaded] = add("load", "Make a session of a state file", true, run_session_load);
+  const auto [load, loaded] =
+      add("load", "Make a session from a state file", true, run_session_load);
   load.flag("file", loaded->file, "State file").required();
   load.flag("--id", loaded->id, "Name of the new session (default: the server chooses)");
-  load.flag("--allow-inexact", loaded->allow_inexact,
-            "Also where what follows has other bits than it would have had");
+  load.flag(
+      "--allow-inexact", loaded->allow_inexact,
+      "Load the file even if this server has another numerics id, so that later values may differ");
   add_json(load, loaded->json);
   const auto [inspect, inspected] =
-      add("inspect", "What a state file says, and whether it is sound", false, run_session_inspect);
+      add("inspect", "Show what a state file contains, and check it", false, run_session_inspect);
   inspect.flag("file", inspected->file, "State file").required();
   add_json(inspect, inspected->json);
 }

@@ -1,4 +1,5 @@
-// The outcome of one Generate call, assembled from its events and checked against the contract.
+// Collects the events of one Generate call into its samples, and checks that the events obey the
+// contract of the API.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +17,29 @@ struct SampleTranscript {
   std::vector<int32_t> values;
   std::vector<float> log_probs;  // natural log, one per value
   std::vector<v1::TopLogProbs> top;
-  std::string text;  // if the server writes values as text
+  std::string text;  // empty if the server does not write values as text
   std::optional<v1::Finished> finished;
 };
 
-// A duration of the wire in seconds.
+// Converts a protobuf duration to seconds.
 double seconds_of(const google::protobuf::Duration& duration);
 
-// The speed of a call, by the server's clock.
+// The speed of a call, measured by the server.
 struct TranscriptPace {
-  double seconds = 0;                 // of the slowest sample
-  std::optional<double> first_value;  // seconds to the first sampled value
-  std::optional<double> prompt_rate;  // prompt values read per second
-  int64_t cached_values = 0;          // prompt values that were not read, because a state was kept
+  double seconds = 0;                   // of the slowest sample
+  std::optional<double> first_value;    // seconds to the first sampled value
+  std::optional<double> prompt_rate;    // prompt values read per second
+  int64_t cached_values = 0;            // prompt values that the prefix cache saved
   std::optional<double> sampling_rate;  // values of all samples per second, after the first value
 };
 
 class Transcript {
  public:
-  // For a call of `model` with `samples` samples.
+  // For a call on `model` that asks for `samples` samples.
   Transcript(const ModelView& model, int samples);
 
-  // Adds the next event. INTERNAL if the event breaks the contract: it comes before Started, its
-  // sample was not requested, a value is out of range, or positions have a gap.
+  // Adds the next event. Returns INTERNAL if the event breaks the contract: it comes before
+  // Started, its sample was not requested, a value is out of range, or positions have a gap.
   Status add(const v1::GenerateResponse& event);
 
   // OK if every sample has finished.
@@ -48,17 +49,17 @@ class Transcript {
   const std::vector<SampleTranscript>& samples() const { return samples_; }
   int64_t values() const { return values_; }  // of all samples
 
-  // The mean over the values that were drawn. A first value that the model gives is not drawn, and
-  // does not count. None if no value was drawn.
+  // The mean over the sampled values. If the model defines the first value of a sequence, that
+  // value is not sampled and does not count. None if no value was sampled.
   std::optional<double> bits_per_dim() const;
 
-  // The speed of the call. A field is none if the server did not report it, or if the measured time
-  // is 0.
+  // The speed of the call. An optional field has no value if the server did not report its time, or
+  // if that time is 0.
   TranscriptPace pace() const;
 
  private:
   Status add_run(const v1::ValueRun& run);
-  // The number of values that were drawn: all except a first value that the model gave.
+  // The number of sampled values: all values except a first value that the model defines.
   int64_t drawn(const SampleTranscript& sample) const;
 
   const int64_t vocabulary_, max_length_;

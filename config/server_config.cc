@@ -251,7 +251,7 @@ Status check_for_cpu(const ServerConfig& config) {
 
 // The largest message must find room while it is parsed and answered.
 Status check_call_bytes(const ServerConfig& config) {
-  constexpr int64_t kPerByte = 17;  // 16, and some beside
+  constexpr int64_t kPerByte = 17;  // 16, and some reserve
   const int64_t needed = kPerByte * config.limit(limits::kMessageBytes);
   const int64_t there = config.limit(limits::kCallBytes);
   if (needed <= there) return {};

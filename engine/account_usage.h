@@ -1,5 +1,5 @@
-// How much of its quotas an account uses, over all models. Also the quota of values a second, which
-// may change while the account's calls run. Any thread may call any function.
+// Counts how much of its quotas an account uses, over all models. It also holds the quota of values
+// a second, which may change while the account's calls run. Any thread may call any function.
 #pragma once
 
 #include <atomic>

@@ -68,7 +68,7 @@ Engine::~Engine() {
   stopping_.store(true, std::memory_order_release);
   scheduler_->close();
   if (thread_.joinable()) thread_.join();
-  // Refuses the commands that came meanwhile and ends the calls that still run.
+  // Refuses the commands that have arrived in the meantime, and ends the calls that still run.
   end_all(shutting_down());
   while (turn()) {
   }

@@ -96,7 +96,8 @@ struct Generation {
   const PrefixKey* answered() const {
     return keeps_answer() && prefix->length >= least_answer ? &*prefix : nullptr;
   }
-  // The worth of a state that the call has made: `fresh`, unless the call began at a kept state.
+  // The eviction class of a state that the call has made: kFound if the call began at a kept state,
+  // otherwise `fresh`.
   PrefixWorth worth_of(PrefixWorth fresh) const { return cached > 0 ? PrefixWorth::kFound : fresh; }
   // The most values of unfed() for one step, which must not pass the length `keep_at`.
   int64_t most_inputs() const {

@@ -1,4 +1,4 @@
-// The counters of one engine's scheduler. Any thread may read it.
+// The counters of one engine's scheduler. Any thread may read them.
 #pragma once
 
 #include "base/metrics.h"

@@ -47,7 +47,7 @@ Status Sessions::claim(int slots, std::string_view field) {
   return too_few(slots, field);
 }
 
-// A stored state has its slot for good.
+// A stored state keeps its slot permanently.
 Status Sessions::too_few(int needed, std::string_view field) const {
   return no_room(needed, pool_.unclaimed(), pool_.size(), stored_.load(), field);
 }

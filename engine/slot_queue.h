@@ -4,8 +4,8 @@
 // Freed slots are kept for the call whose turn it is until it has all slots that it needs. So a
 // call that needs many slots does not starve while others need one. But a call keeps slots for at
 // most a second for each slot that it needs. After that time the call moves to the end of the round
-// and of its account's calls. For the same time again no slots are kept for calls that need more
-// than are free, so that the other calls do not starve, either.
+// and of its account's calls. Then, for the same length of time, no slots are kept for calls that
+// need more than are free, so that the other calls do not starve, either.
 //
 // The queue knows neither sessions nor streams. Its user moves the slots. Only add() allocates.
 #pragma once
@@ -42,7 +42,7 @@ struct QueuedCall {
 
   // Set by the queue.
   std::shared_ptr<Turns> turns;
-  std::optional<TimePoint> keeps_since;  // since when slots have been kept for it; none: not
+  std::optional<TimePoint> keeps_since;  // since when slots are kept for it; none: they are not
   uint64_t number = 0;                   // increases in the order of the queue
   int rank = 0;                          // scratch: its index among the calls of its account
 

@@ -2,8 +2,8 @@
 //
 // - A free slot can be set aside. It still counts as free and can be claimed, but it must be put
 //   back before it can be leased.
-// - A leased slot can be lent. It then counts as free, although it is leased. Whoever has leased it
-//   must release it before another call leases it.
+// - A leased slot can be lent. It then counts as free, although it is leased. The call that has
+//   leased it must release it before another call leases it.
 //
 // The scheduler's thread leases and releases slots. Another thread claims a call's slots before it
 // hands the call to the scheduler. So a full pool refuses the call at once, and not only after the

@@ -1,5 +1,5 @@
 // The time that a turn of the scheduler uses. The clock is read when a turn begins and when a
-// launch has been collected. Everything in between happens at the same time.
+// launch has been collected. Everything in between gets the same time.
 #pragma once
 
 #include "base/clock.h"

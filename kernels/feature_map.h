@@ -42,7 +42,7 @@ RUNNEL_DEVICE constexpr bool is_random(FeatureMap map) { return map >= FeatureMa
 //   kFourier          a cos(u), a sin(u); a = sqrt(2 / count)
 //   kSmoothedFourier  the same of count - 1, and then `smoothing`
 //   kGeneralized      kernel(u)
-// The first two take exp up to e^88 and angles up to 8192; what is beyond counts as that.
+// The first two take exp up to e^88 and angles up to 8192; larger inputs are clamped.
 struct RandomFeatures {
   FeatureMap map = FeatureMap::kFavor;
   // The number of features that was requested in fast-transformers; there are size().

@@ -61,9 +61,9 @@ class Folder {
   Status read_pieces(const OpenFile& file,
                      const std::function<Status(std::span<const std::byte>)>& sink) const;
 
-  // Replaces a file by the pieces that `next` gives until an empty one. With `durable` the bytes
-  // and the name are on the disk afterwards. After a failure the file is as it was, unless only the
-  // name could not be made durable.
+  // Replaces the contents of a file. `next` returns them in pieces, and then an empty piece. With
+  // `durable` the bytes and the name are on the disk afterwards. After a failure the file is as it
+  // was, unless only the name could not be made durable.
   Status replace(const std::string& name, const std::function<std::string()>& next, bool durable);
   // The two steps of replace(). The first one writes the pieces to a new temporary file and returns
   // its name. The second one renames a temporary file.

@@ -37,7 +37,7 @@ class HostLookup {
 
   Status start(const std::string& host, const std::string& port);
 
-  const std::shared_ptr<State> state_;  // the thread has it, too
+  const std::shared_ptr<State> state_;  // shared with the lookup's thread
 };
 
 }  // namespace runnel

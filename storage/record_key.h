@@ -1,5 +1,5 @@
 // The key of a session's record, and the name of the list that the session is in. They depend on
-// the model's digest and not on its name, so that other weights never meet the state.
+// the model's digest and not on its name, so that a state is never used with other weights.
 #pragma once
 
 #include <cstddef>

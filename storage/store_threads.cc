@@ -34,7 +34,7 @@ void StoreThreads::add(std::shared_ptr<Job> job) {
   job->fail(status.with_retry_after(std::chrono::milliseconds(100)).with_reason("storage"));
 }
 
-// True once: whoever gets it calls `done`.
+// True for the first caller only, which then calls `done`.
 bool StoreThreads::settle(const std::shared_ptr<Job>& job) {
   std::lock_guard lock(mutex_);
   return unsettled_.erase(job) == 1;
@@ -55,7 +55,7 @@ StoreThreads::Queue::iterator StoreThreads::next() {
       queue_, [this](const std::shared_ptr<Job>& job) { return !job->in_turn || !turn_taken_; });
 }
 
-// A thread whose job was in turn looks for the next one itself, so nobody else is told.
+// A thread whose job was in turn looks for the next one itself, so no other thread is notified.
 void StoreThreads::work() {
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -230,8 +230,9 @@ def page(figures):
         f"answer have about {len(QUESTION) + 4} and {ANSWER} tokens. llama-server is that of {figures['llama']}.",
         *(f"Without {name}: {why}." for name, why in figures["missing"].items() if name != "rwkv"),
         "",
-        '"Read" are the tokens that the model read at that turn; the rest it had kept from earlier ones. llama-server '
-        "keeps states of recurrent models between turns as well: it reads the new tokens alone.",
+        'The columns "read" say how many tokens the model read at that turn; its state already contained the '
+        "earlier ones. llama-server also keeps states of recurrent models between turns, so it reads only the new "
+        "tokens.",
     ]
     for model, found in figures["models"].items():
         for keeps, ways in zip(KINDS.values(), found["chats"], strict=True):
@@ -241,9 +242,9 @@ def page(figures):
         "",
         "## The cost for other streams",
         "",
-        f"{AT_ONCE} calls at once of {cost['model']}, each with 64 values of its own to read and 64 to sample: "
-        f"{cost['without']:,.0f} values/s without the prefix cache, {cost['with']:,.0f} with it, "
-        f"{cost['cost']:+.1%} lost (goal: less than {COST:.0%}). Runs, in turns, in values/s: "
+        f"{AT_ONCE} concurrent calls of {cost['model']}, each with its own prompt of 64 values and 64 values to "
+        f"sample: {cost['without']:,.0f} values/s without the prefix cache, {cost['with']:,.0f} with it, "
+        f"{cost['cost']:+.1%} lost (goal: less than {COST:.0%}). The alternating runs in values/s: "
         f"{', '.join(f'{one:,.0f}' for one in cost['runs'][0])} without, "
         f"{', '.join(f'{one:,.0f}' for one in cost['runs'][1])} with.",
         "",

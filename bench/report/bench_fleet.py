@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures what a store of sessions costs and saves, and writes docs/benchmarks/fleet.{json,md}.
+"""Measures how a store of sessions affects speed and capacity, and writes docs/benchmarks/fleet.{json,md}.
 
     bench/report/bench_fleet.py RUNNEL OUT_DIRECTORY [--sessions 100000] [--slots 256] [--calls 1000]
 
-- Servers of one model, each with another store and one without, serve the same calls in turn.
-- One server with a small random model keeps its sessions in a directory. Sessions are made until there are a
-  hundredth, a tenth, and all of them. At each count the memory of the server is read, and calls of one value continue
-  sessions that are drawn at random: first a session that must be loaded, as nearly all must, and then the same session
-  again. At the end threads continue sessions at once.
+- Servers of one model take turns with the same calls: one for each kind of store, and one without a store.
+- One server with a small random model keeps its sessions in a directory. The program makes 1%, 10% and then all of the
+  sessions. At each of these counts it reads the memory of the server, and continues randomly drawn sessions by one
+  value each, twice in a row: the first call must usually load the session, the second finds it in memory. At the end,
+  several threads continue sessions at the same time.
 - Replicas of a fleet are killed while they stream, and three replicas are compared with one.
 
 Have the machine to yourself: `uptime` should say 0. Needs a disk with room for a state of each session, protoc,
@@ -36,53 +36,56 @@ import fleet_costs
 from runnel_client import Client, serving
 
 GOAL = 5e-3  # seconds within which a session continues
-THREADS = 16  # that load sessions at once
+THREADS = 16  # clients that load sessions at the same time
 PAGE = """# Sessions in a store
 
 Measured by `make bench-fleet` on {date}, on {machine}. Servers and clients share the machine, and the clients are
 written in Python. [fleet.md](../fleet.md) describes the stores.
 
-## What a store costs
+## The cost of a store
 
-Clients continue a session each, one call after the other. Each store has a server of its own, and the servers take
-turns in {rounds} rounds; a share is the median over rounds. The last two columns are calls of one value by one client.
+Each client continues one session, one call after another. Each kind of store has its own server, and the servers take
+turns in {rounds} rounds. The share compares the values/s with those of the server without a store in the same round.
+The last two columns have the time of a call of one value by a single client, and how much longer it takes than without
+a store. All figures are medians over the rounds.
 
 {costs}
 
-The goal for 66 KB is at least 95% with a directory and with Redis, and at most 0.3 ms more for a call.
+The goals for states of 66 KB, with a directory and with Redis: a share of at least 95%, and calls that take at most
+0.3 ms longer.
 
 ## More sessions than states
 
 One server has {slots} states of {state_bytes} bytes in memory and a store in a directory (`storage.sync` none). The
-sessions rest, and {calls} calls of one value continue sessions that are drawn at random. A session whose state has made
-room for another one is loaded first. The call after that finds the session in memory.
+sessions are idle, and {calls} calls of one value continue sessions that are drawn at random. If the state of a session
+is no longer in memory, the server loads it first. A second call on the same session finds the state in memory.
 
-| sessions | memory of the server | a call that loads, median and 99% | the next call, median and 99% |
+| sessions | memory of the server | first call, median and p99 | second call, median and p99 |
 | --- | --- | --- | --- |
 {rows}
 
-From the first row to the last, memory grows by {growth:.0f} bytes for each session more. {verdict} {threads} clients at
-once load {loads:,.0f} sessions a second.
+From the first row to the last, memory grows by {growth:.0f} bytes for each additional session. {verdict} {threads}
+clients at the same time load {loads:,.0f} sessions a second.
 
 ## A replica that is killed
 
 Three replicas behind HAProxy share a store. A client reads a stream, the replica that serves it is killed by
-`kill -9`, and the client continues at another replica by itself, with the same values. The pause is the time between
-two values; leases last {lease:.0f} s. {kills} kills with each store.
+`kill -9`, and the client library continues the stream at another replica, with the same values. The pause is the time
+between the two values around the kill. Leases last {lease:.0f} s. {kills} kills with each store.
 
 | store | median pause | longest pause |
 | --- | --- | --- |
 {pauses}
 
-With a directory the other replicas see that the process is gone. With Redis they wait for its lease to end: the goal is
-the lease and 50 ms.
+With a directory the other replicas see at once that the process has ended. With Redis they must wait until its lease
+expires, so the goal is the length of the lease plus 50 ms.
 
 ## Three replicas on one machine
 
-Three replicas share the processor with one another, with HAProxy and with the clients, and give {replicas:.0%} of the
-values a second of one replica behind HAProxy. This shows what a fleet costs where it adds no processor.
+Three replicas share the processor with HAProxy and the clients. Together they sample {replicas:.0%} of the values a
+second that one replica behind HAProxy samples. The difference is the overhead of a fleet that adds no processors.
 """
-COSTS = """| {size} a state, {streams} clients, {values} values a call | values/s | share | a call of one value | more |
+COSTS = """| {size} a state, {streams} clients, {values} values a call | values/s | share | one call | longer by |
 | --- | --- | --- | --- | --- |
 """
 
@@ -100,7 +103,7 @@ def resident_bytes(process: int) -> int:
 
 
 def timed(client: Client, session: str) -> float:
-    """The seconds of a call of one value, without those in which the client asks where the session is."""
+    """The seconds that a call of one value takes, without the time to look up where the session is."""
     opened = client.open_session(session)
     begin = time.perf_counter()
     opened.generate([1], max_values=1).samples()
@@ -108,7 +111,7 @@ def timed(client: Client, session: str) -> float:
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
-    """The median, and the time within which 99 of 100 calls are over."""
+    """The median and the 99th percentile."""
     return {"p50": statistics.median(seconds), "p99": statistics.quantiles(seconds, n=100)[98]}
 
 
@@ -191,7 +194,7 @@ def page(figures: dict[str, Any]) -> str:
     rows = figures["rows"]
     first, last = rows[0], rows[-1]
     slowest = max(row["load"]["p99"] for row in rows)
-    held = "99 of 100 calls that load are" if slowest <= GOAL else "Not all of 99 in 100 calls that load are"
+    share = "At least" if slowest <= GOAL else "Fewer than"
     return PAGE.format(
         date=figures["date"],
         machine=figures["machine"],
@@ -201,7 +204,7 @@ def page(figures: dict[str, Any]) -> str:
         calls=f"{figures['calls']:,}",
         state_bytes=f"{figures['state_bytes']:,}",
         growth=(last["memory"] - first["memory"]) / max(1, last["sessions"] - first["sessions"]),
-        verdict=f"{held} over within {GOAL * 1e3:.0f} ms.",
+        verdict=f"{share} 99% of the first calls end within {GOAL * 1e3:.0f} ms.",
         threads=THREADS,
         loads=figures["loads"],
         rows="\n".join(

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures OpenAI's API by HTTP beside the engine and gRPC, and writes docs/benchmarks/http.{json,md}.
+"""Measures OpenAI's API by HTTP, compared with the engine and gRPC, and writes docs/benchmarks/http.{json,md}.
 
     bench/report/bench_http.py RUNNEL BUNDLE TINY_BUNDLE OUT_DIRECTORY [--rounds N] [--streams N]
 
@@ -190,26 +190,26 @@ def report(figures):
         [
             "# HTTP",
             "",
-            f"OpenAI's API by HTTP beside the engine and gRPC. Server and clients share {os.cpu_count()} cores; load "
-            f"average {figures['load_average']:.2f} at the start. Model of the paper's MNIST size with random weights "
-            "on one thread.",
+            f"OpenAI's API by HTTP, compared with the engine and gRPC. Server and clients share {os.cpu_count()} "
+            f"cores; load average {figures['load_average']:.2f} at the start. Model of the paper's MNIST size with "
+            "random weights on one thread.",
             "",
-            f"Values a second of {AT_ONCE} streams of {VALUES} values that begin together, 16 values in a message; in "
-            f"brackets of the engine. Medians of {len(speed['engine'])} rounds in turn.",
+            f"Values a second of {AT_ONCE} streams of {VALUES} values that begin at the same time, with 16 values in a "
+            f"message. In brackets: percent of the engine. Medians of {len(speed['engine'])} alternating rounds.",
             "",
             "| engine | gRPC | HTTP |",
             "| --- | --- | --- |",
             f"| {' | '.join(f'{median:,.0f}{shares.get(door, str())}' for door, median in medians.items())} |",
             "",
-            f"From a request to its first value, on a server that does nothing else: {first_of['gRPC']:.2f} ms by gRPC "
-            f"(grpcio), {first_of['HTTP']:.2f} ms by HTTP with a connection of its own (medians of {FIRST_CALLS} calls "
-            "in turn).",
+            f"The time from a request to its first value, on an idle server: {first_of['gRPC']:.2f} ms by gRPC "
+            f"(grpcio), {first_of['HTTP']:.2f} ms by HTTP with a new connection for each request (medians of "
+            f"{FIRST_CALLS} alternating calls).",
             "",
-            f"{opened['streams']:,} open streams of a value a second each add {opened['added'] / 1e6:.1f} MB to the "
-            f"server's memory, {opened['added'] / opened['streams'] / 1e3:.1f} KB each, beside their states, "
-            f"{SETTLE} s after the last of them was admitted.",
+            f"{opened['streams']:,} open streams with one value a second each add {opened['added'] / 1e6:.1f} MB to "
+            f"the server's memory ({opened['added'] / opened['streams'] / 1e3:.1f} KB each), in addition to their "
+            f"states. This was measured {SETTLE} s after the last stream was admitted.",
             "",
-            "Reproduce with `make bench-http` on a machine that does nothing else.",
+            "Reproduce with `make bench-http` on an idle machine.",
             "",
         ]
     )

@@ -310,8 +310,9 @@ def on_all_cores(figures):
         for entry in run["refused"].values()
     ]
     return (
-        f"With the model on all cores, clients interrupt its threads, and a step waits for the last of them: at "
-        f"{SWEEP[-1]}x, {100 * share:.0f}% of the best and p99 of refusals of {statistics.median(refusals):.1f} ms."
+        "If the model uses all cores, clients interrupt its threads, and a step waits for the slowest thread. Then, at "
+        f"{SWEEP[-1]}x, the goodput is {100 * share:.0f}% of the best, and the p99 of refusals is "
+        f"{statistics.median(refusals):.1f} ms."
     )
 
 
@@ -326,50 +327,51 @@ def report(figures, runs, uptime):
             "",
             "![goodput, time to the first value and latency of refusals against the load](load.png)",
             "",
-            f"{machine['cores']} cores of {machine['cpu']}: the model on one thread, the server's other threads and "
-            f"the clients on what is left; {uptime}. Model of the paper's MNIST size with random weights, {SESSIONS} "
-            f"sessions, numerics `{figures['numerics']}`. Calls come "
-            f"at random (Poisson), give {figures['prompt']} values and ask for {figures['values']}; latencies count "
-            f"from when a call was due. Capacity is what {SESSIONS} calls at once complete, found at the beginning of "
-            f"each round: {figures['capacity']:.1f} calls/s. Medians of {len(next(iter(runs.values())))} rounds, "
-            f"whose runs count {figures['runs'][0]['seconds']:.0f} s after {WARM_UP} s of the same load.",
+            f"{machine['cores']} cores of {machine['cpu']}: the model runs on one thread, and the server's other "
+            f"threads and the clients share the remaining cores; {uptime}. Model of the paper's MNIST size with random "
+            f"weights, {SESSIONS} sessions, numerics `{figures['numerics']}`. Calls arrive at random (Poisson), with "
+            f"{figures['prompt']} values of prompt and {figures['values']} values to sample. Latencies begin when a "
+            f"call is due. The capacity is the rate at which {SESSIONS} concurrent calls complete, measured at the "
+            f"beginning of each round: {figures['capacity']:.1f} calls/s. Medians of {len(next(iter(runs.values())))} "
+            f"rounds; each run measures {figures['runs'][0]['seconds']:.0f} s, after {WARM_UP} s of the same load.",
             "",
             *table_of_loads(runs, shares),
             "",
-            f"The best goodput of all loads, {best:,.0f} values/s, counts {SESSIONS} calls at once too; a share of it "
-            "is the median of those in the same round. A full pool refuses; nothing waits in a queue "
-            "whose length nobody knows.",
+            f"The best goodput, {best:,.0f} values/s, is that of all loads and of the {SESSIONS} concurrent calls. The "
+            "shares of it are computed within each round; the table has their medians. A full server refuses a call at "
+            "once instead of letting it wait in an unbounded queue.",
             "",
             on_all_cores(figures["on_all_cores"]),
             "",
-            "## Beside a reader that has stopped",
+            "## Next to a client that has stopped reading",
             "",
-            f"{NEIGHBOURS} streams that are read, one value in a message; then the same beside a ninth that is not "
-            f"read. The p99 of the gap between values: {alone:.2f} ms alone, {beside:.2f} ms beside it "
-            f"({beside / alone:.3f} of it; medians of {len(figures['stall_gap_p99_ms']['alone'])} rounds in turn).",
+            f"{NEIGHBOURS} streams with one value in a message are read, first alone, then while another stream is not "
+            f"read. The p99 of the gap between two values is {alone:.2f} ms alone and {beside:.2f} ms with the other "
+            f"stream ({beside / alone:.3f} times; medians of {len(figures['stall_gap_p99_ms']['alone'])} alternating "
+            "rounds).",
             "",
             "## Keys and TLS",
             "",
-            f"Values a second by the clock: calls of {LONG} values that begin together, the model on one thread; the "
+            f"Values a second of calls of {LONG} values that begin at the same time. The model runs on one thread; the "
             "server's other threads and the client share the other core. The engine is measured without a server, in "
-            "a process of its own. In brackets of the engine in the same round.",
+            "a separate process. In brackets: percent of the engine's speed in the same round.",
             "",
             *table_of_doors(figures["doors"]["values_per_s"], "{:,.0f}".format),
             "",
-            f"What a value costs the server's processor, all threads together, in calls of {VALUES} values, each "
-            "followed by the next; in brackets of plain gRPC in the same round.",
+            f"The processor time that the server's threads together use for a value, in calls of {VALUES} values that "
+            "follow each other. In brackets: percent of the time with plain gRPC in the same round.",
             "",
             *table_of_doors(figures["doors"]["us_of_a_value"], "{:.2f} us".format),
             "",
-            f"Medians of {len(figures['doors']['us_of_a_value'][str(AT_ONCE[0])]['gRPC'])} rounds in turn, at a load "
-            f"average of {figures['doors']['load_average']:.1f}.",
+            f"Medians of {len(figures['doors']['us_of_a_value'][str(AT_ONCE[0])]['gRPC'])} alternating rounds, at a "
+            f"load average of {figures['doors']['load_average']:.1f}.",
             "",
-            "A call with a wrong key costs the server's processor "
-            f"{statistics.median(figures['doors']['ms_of_a_refusal']['wrong key']):.3f} ms, one that is refused for a "
-            f"value {statistics.median(figures['doors']['ms_of_a_refusal']['wrong value']):.3f} ms ({REFUSED:,} calls "
-            "after each other in a round).",
+            "A call with a wrong key costs the server "
+            f"{statistics.median(figures['doors']['ms_of_a_refusal']['wrong key']):.3f} ms of processor time, and a "
+            f"call with a wrong value {statistics.median(figures['doors']['ms_of_a_refusal']['wrong value']):.3f} ms "
+            f"({REFUSED:,} calls one after another in each round).",
             "",
-            "Reproduce with `make bench-load` on a machine that does nothing else.",
+            "Reproduce with `make bench-load` on an idle machine.",
             "",
         ]
     )

@@ -142,13 +142,14 @@ def page(figures: dict[str, Any]) -> str:
 Written by `make bench-page`. {figures["streams"]} streams of `{figures["bundle"]}` take values by gRPC as fast as the
 server gives them, alone and while [the page](../page.md) in Chromium watches the same server. The server has one core
 of {about["cpu"]}. Its client and Chromium share another core, so
-the loss has the client's own loss to Chromium in it. Load average at start: {about["load_average"]:.2f}.
+the measured loss includes the time that Chromium takes from the client. Load average at start:
+{about["load_average"]:.2f}.
 
 Values per second in {rounds} rounds of {figures["seconds"]:g} s in turns:
 
 {table(["streams", "median", "least and most"], rows)}
 While a page watches, the median changes by {change(rates):+.1%} (goal: more than {-GOAL:.0%}). The rounds of streams
-alone differ by up to {max(rates[ALONE]) / min(rates[ALONE]) - 1:.0%} themselves.
+alone differ by up to {max(rates[ALONE]) / min(rates[ALONE]) - 1:.0%} among themselves.
 
 Without streams, the server uses {figures["server_ms_per_s"]:.2f} ms of processor time a second for a page.
 

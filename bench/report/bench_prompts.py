@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures how prompts slow down the streams of others, and writes docs/benchmarks/prompts.{json,md}.
+"""Measures how long prompts slow down other streams, and writes docs/benchmarks/prompts.{json,md}.
 
     bench/report/bench_prompts.py RUNNEL LARGE_BUNDLE OUT_DIRECTORY
 
 A small model, zoo/text-endless-small, and a large one (scripts/runnel-random-bundle --preset rwkv7) each have 4
-streams. Measured are the gaps between the values that each stream reads: alone, beside a client that sends one long
-prompt after the other, and beside three clients that have long texts tokenized; with and without
-limits.prompt_slowdown. And how long a prompt takes when nobody else calls. Rounds alternate. Have the machine to
-yourself: `uptime` should say 0.
+streams. The program measures the gaps between the values that each stream reads in three cases: alone, while a client
+sends one long prompt after another, and while three clients have long texts tokenized. It measures each case with and
+without limits.prompt_slowdown, and also how long a prompt takes without other calls. Rounds alternate. Have the machine
+to yourself: `uptime` should say 0.
 
 Needs protoc, and Python with grpcio and protobuf; on Debian: scripts/setup bench
 """
@@ -156,8 +156,8 @@ def seconds_of_a_prompt(address, size):
 
 CASES = {
     "alone": (None, 0),
-    "beside a prompt": (send_prompts, 1),
-    "beside three that tokenize": (have_tokenized, TOKENIZERS),
+    "while a prompt is read": (send_prompts, 1),
+    "while three texts are tokenized": (have_tokenized, TOKENIZERS),
 }
 
 
@@ -184,7 +184,7 @@ def run(runnel, subject, rounds, seconds):
 def table(figures):
     """The lines about one model."""
     lines = [
-        "| `prompt_slowdown` | streams | gap p50 | gap p99 | largest gap | `GET /v1/models` p50 | its largest |",
+        "| `prompt_slowdown` | streams | gap p50 | gap p99 | gap max | `GET /v1/models` p50 | `GET /v1/models` max |",
         "| --- " * 7 + "|",
     ]
     for slowdown, cases in figures["gaps"].items():
@@ -195,18 +195,22 @@ def table(figures):
                 f"| {slowdown} | {case} | {middle['gap_p50']:.2f} ms | {middle['gap_p99']:.2f} ms | "
                 f"{most['gap_max']:.1f} ms | {middle['models_p50']:.1f} ms | {most['models_max']:.1f} ms |"
             )
-    alone = [f"{statistics.median(taken):.2f} s with {name}" for name, taken in figures["prompt_seconds"].items()]
-    return [*lines, "", f"A prompt alone takes {' and '.join(alone)}."]
+    alone = [
+        f"{statistics.median(taken):.2f} s with `prompt_slowdown` {name}"
+        for name, taken in figures["prompt_seconds"].items()
+    ]
+    return [*lines, "", f"Without other calls, a prompt takes {' and '.join(alone)}."]
 
 
 def report(subjects, figures, cpu):
     lines = [
-        "# Prompts beside streams",
+        "# Streams while long prompts are read",
         "",
-        f"{cpu}, load average {os.getloadavg()[0]:.1f}. {STREAMS} streams with one value in a message, and prompts "
-        f"that follow each other; a text to tokenize has {TEXT:,} bytes. Medians of the rounds, but the largest "
-        "gap is that of all rounds. The goals: beside a prompt the median gap is at most 4 times that of streams "
-        "alone, and no gap is longer than 50 ms.",
+        f"{cpu}, load average {os.getloadavg()[0]:.1f}. {STREAMS} clients read a stream each, with one value in a "
+        "message: alone, while another client sends one long prompt after another, and while three clients have texts "
+        f"of {TEXT:,} bytes tokenized. A gap is the time between two values of a stream. Percentiles are medians over "
+        "the rounds, maxima are over all rounds. The goals: while a prompt is read, the median gap is at most 4 times "
+        "that of streams alone, and no gap is longer than 50 ms.",
     ]
     for subject in subjects:
         lines += ["", f"## {subject.name}, prompts of {subject.prompt:,} values", "", *table(figures[subject.name])]

@@ -44,30 +44,31 @@ CHILDREN = 16  # of a fork; what BENCH_MOVES forks
 PAGE = """# Sessions that move
 
 Measured by `make bench-sessions` on {date}, on {machine}: one server with one thread that computes, and its client
-on the same machine over loopback. Medians. [sessions.md](../sessions.md) says what each is for.
+on the same machine over loopback. All figures are medians. [sessions.md](../sessions.md) explains these operations.
 
-| model, its state | a copy in memory | a child more of a fork | a fork of one, as a call |
+| model, its state | a copy in memory | each further child of a fork | a call that forks one child |
 | --- | --- | --- | --- |
 {forks}
 
-The copy is of as many bytes, from one place to {children} others, as a fork makes {children} children, with such forks
-between the copies: both find the caches alike. A child more is what a fork of {children} takes longer than one of one,
-divided by {fewer}.
+The copy in memory copies the bytes of a state from one place to {children} others, as a fork with {children} children
+does. Copies and forks alternate, so that both find the caches in the same condition. The time of a further child is the
+difference between a fork with {children} children and a fork with one, divided by {fewer}.
 
-| model, its file | export, call after call | 4 at once | import, call after call | 4 at once |
+| model, its file | one export at a time | 4 exports at a time | one import at a time | 4 imports at a time |
 | --- | --- | --- | --- | --- |
 {moves}
 
-Times are those of a state, of {children} states that move one after the other or four at once; MB/s are those of the
-state file, with its checksums and SHA-256. The client is that of `runnel session save` and `load`, on one connection.
-The server runs with `--network-bytes` of 256 MiB, which four states of 25 MB on one connection need.
+A time is the average for one of {children} states, which move one after another or four at the same time. MB/s count
+the bytes of the state file; checksums and SHA-256 are included. The client is that of `runnel session save` and `load`,
+with one connection. The server runs with `--network-bytes` of 256 MiB, which four states of 25 MB on one connection
+need.
 
-While {streams} streams sample: their steps, and the time between two of their values, alone, and while another client
-exports, imports, forks and deletes without a pause. The thread that steps has a core to itself; the server's other
-threads and the client share the rest, so that what remains is the time of copies between steps and what moves take from
-caches and memory. Medians of {rounds} rounds in turn.
+The last table shows how moves slow down {streams} streams: the time of a step and the time between two values of a
+stream, alone and while another client exports, imports, forks and deletes without a pause. The thread that computes
+steps has its own core; the server's other threads and the client share the other cores. So the difference comes from
+the copies between steps, and from the caches and the memory that the moves use. Medians of {rounds} alternating rounds.
 
-| model | a step, alone and beside | between two values, alone and beside |
+| model | a step, alone and during moves | between two values, alone and during moves |
 | --- | --- | --- |
 {steps}
 """

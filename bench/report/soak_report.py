@@ -1,4 +1,4 @@
-"""What soak.py has measured, judged, drawn and told."""
+"""Judges, draws and describes the measurements of soak.py."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def report(figures: dict) -> str:
         added, allowed = growth(figures, what)
         last = figures["samples"][-1][what]
         flat.append(
-            f"{last / scale:,.1f} {unit} at the end; the last half added {added / scale:+.2f} of {allowed / scale:.2f}"
+            f"{last / scale:,.1f} {unit} at the end; growth in the last half: {added / scale:+.2f} (limit: "
+            f"{allowed / scale:.2f})"
         )
     machine = figures["machine"]
     reloads = ", ".join(f"{name} {count}" for name, count in figures["reloads"].items())
@@ -75,22 +76,23 @@ def report(figures: dict) -> str:
             "",
             f"{figures['sessions']:,} sessions on one server for {figures['seconds'] / 60:.0f} minutes, with its "
             f"clients on the same {machine['cores']} cores of {machine['cpu']}; load average {machine['load']:.1f} at "
-            f"the start. Clients were sent {figures['values']:,} values, and each was compared with what its seed "
-            f"draws. Their keys were rotated {figures['rotations']} times; reloads, by what they were for: {reloads}.",
+            f"the start. Clients received {figures['values']:,} values, and compared each with the value that "
+            f"its seed determines. Their keys were rotated {figures['rotations']} times. Reloads by their effect on a "
+            f"model: {reloads}.",
             "",
             f"- {flat[0]}.",
             f"- {flat[1]}.",
-            f"- {len(figures['faults'])} faults: calls that ended as they should not, other values, sessions that are "
-            "not there or stand elsewhere, states that are not given back.",
+            f"- {len(figures['faults'])} faults: calls with a wrong end, wrong values, sessions that are missing or at "
+            "a wrong position, states that were not freed.",
             "",
-            "Flat: a line through the samples of the last half adds no more than 2% of their mean, or 2 MiB and 4 "
-            "files.",
+            "The limit: a straight line fitted to the samples of the last half may grow by 2% of their mean, or by 2 "
+            "MiB or 4 files if that is more.",
             "",
             "| clients | calls | ended with |",
             "| --- | --- | --- |",
             *rows,
             "",
-            "UNAUTHENTICATED: the key was rotated out under a call. NOT_FOUND: the model had retired.",
+            "UNAUTHENTICATED: the key was removed during the call. NOT_FOUND: the model had been retired.",
             "",
             "Reproduce with `make soak` (an hour; `SOAK_QUICK=1`: ten minutes).",
             "",

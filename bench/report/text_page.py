@@ -151,23 +151,27 @@ def page(figures):
     busy = "" if disturbed <= 0.1 else f" **Others used up to {disturbed:.0%} of the machine beside a measurement.**"
     return f"""# Published text models on the CPU
 
-Written by `make bench-text`. RWKV-7 in the three smallest published sizes and the smallest Mamba-2, with random weights
-in bf16, the same for everybody: the files of flash-linear-attention and Hugging Face for runnel; GGUF in bf16, by
-llama.cpp's own converter, for [llama.cpp](https://github.com/ggml-org/llama.cpp), built from the sources in PyPI's
-llama-cpp-python {versions["llama-cpp-python"]}; `.pth` for BlinkDL's [rwkv](https://pypi.org/project/rwkv/)
-{versions.get("rwkv", "")} with PyTorch {versions.get("torch", "")} (`cpu bf16`, TorchScript). Models named with Q4_0,
-Q4_K or Q8_0 are GGUF files of `llama-quantize` (Q4_K: its mixture Q4_K_M), the same for runnel and llama.cpp; runnel
-keeps their [blocks](../decisions/blocks.md).
+Written by `make bench-text`. RWKV-7 in the three smallest published sizes and the smallest Mamba-2. All programs get
+the same random weights in bf16, each in its own format:
+
+- runnel: the files of flash-linear-attention and Hugging Face
+- [llama.cpp](https://github.com/ggml-org/llama.cpp), built from the sources in PyPI's llama-cpp-python
+  {versions["llama-cpp-python"]}: GGUF in bf16, written by its own converter
+- BlinkDL's [rwkv](https://pypi.org/project/rwkv/) {versions.get("rwkv", "")} with PyTorch {versions.get("torch", "")}
+  (`cpu bf16`, TorchScript): `.pth`
+
+Models named with Q4_0, Q4_K or Q8_0 are GGUF files of `llama-quantize` (Q4_K: its mixture Q4_K_M), the same for runnel
+and llama.cpp; runnel keeps their [blocks](../decisions/blocks.md).
 
 {about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}, a thread on each;
-load average at start {about["load_average"]:.2f}.{busy} Medians of {figures["rounds"]} rounds, in turns, one program at
-a time; runnel's numerics are {figures["numerics"]}.
+load average at start {about["load_average"]:.2f}.{busy} Medians of {figures["rounds"]} rounds, in which the programs
+take turns; runnel's numerics are {figures["numerics"]}.
 {missing(figures)}
 ## Decoding, values per second of all sequences together
 
 {decoding(figures)}
 `runnel` is an engine in one process, sampling included; `llama.cpp` is `llama-batched-bench`, which does not sample.
-The two servers are asked for as many streams by a client on the same cores, and both sample from all values;
+For the servers, a client on the same cores reads this number of streams. Both servers sample from all values;
 llama-server has {max(figures["batches"])} slots. The rwkv package advances one sequence.
 
 ## Share of the machine's limit
@@ -176,23 +180,23 @@ A step reads its weights from memory once, reads and writes the state of every s
 every sequence; memory or arithmetic, whichever is slower, is the limit. In this run two threads together read
 {limit(figures, "dram_gbps"):.1f} GB/s, read and wrote {limit(figures, "dram_update_gbps"):.1f} GB/s in place, and made
 {limit(figures, "bf16_gflops"):,.0f} GFLOP/s in bf16 (medians of {len(figures["limits"])} measurements). More than 100%
-comes of what a cache keeps, and of memory that is faster at one time than at another.
+comes from data that a cache keeps, and from memory whose speed varies.
 
 {limits_of_steps(figures)}
 For a quantized file the limit is memory alone. llama.cpp's files in bf16 have the small matrices of low rank in fp32,
 which is not counted against it. From 16 sequences on,
-each thread of runnel takes its share of them through all layers and reads all weights: the last column has the limit of
-that ([why](../internals/performance.md#what-each-change-brought)).
+each thread of runnel computes its share of them through all layers, and so reads all weights. The last column compares
+with the limit of this way to compute ([why](../internals/performance.md#what-each-change-brought)).
 
 ## Prompts, values per second of one prompt of {figures["prompt"]}
 
 {prompts(figures)}
-The head is multiplied once for a prompt, and does not count.
+The head's product is needed only once for a prompt, and is not counted.
 
 ## Loading, from start to ready
 
 {loading(figures)}
-With the files in the page cache. runnel reads every file to hash it, to check every number and to pack every matrix
+The files were in the page cache. runnel reads every file to hash it, to check every number and to pack every matrix
 into panels, in memory of its own ([how long each takes](../internals/performance.md#loading)); llama-server maps its
 file, and its first steps find it in the page cache.
 

@@ -29,7 +29,7 @@ inline Reg scale_by_power(Reg x, Reg shifted) {
   const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(x), exponent));
 }
-// x with the other sign where n of `shifted` is odd.
+// Changes the sign of x if n is odd, with `shifted` as above.
 inline Reg negate_if_odd(Reg x, Reg shifted) {
   const __m512i sign = _mm512_slli_epi32(_mm512_castps_si512(shifted), 31);
   return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), sign));
@@ -77,7 +77,7 @@ inline Ints no_ints() { return _mm512_setzero_si512(); }
 inline Ints load_ints(const std::byte* p) { return _mm512_loadu_si512(p); }
 inline Ints lower_nibbles(Ints w) { return _mm512_and_si512(w, _mm512_set1_epi8(15)); }
 inline Ints upper_nibbles(Ints w) { return lower_nibbles(_mm512_srli_epi32(w, 4)); }
-// Looks up nibbles, each in a byte, in a table of 16 bytes.
+// Looks up 4-bit numbers, one in each byte, in a table of 16 bytes.
 inline Ints looked_up(Ints nibbles, const uint8_t* table) {
   const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), nibbles);

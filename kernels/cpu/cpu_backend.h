@@ -19,12 +19,12 @@ inline constexpr Isa kIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::k
 const char* isa_name(Isa isa);
 Result<Isa> parse_isa(std::string_view name);
 
-// True if this machine can run it. For kAmx, the kernel is asked once for permission to use tiles.
+// True if this machine can run the instruction set. For kAmx, the first call requests permission
+// from the operating system to use tiles.
 bool isa_available(Isa isa);
 
-// A team of threads. Backends that share one, each called from its own thread, take turns: a step
-// that all threads share runs alone, and steps of one thread run at the same time as others of one
-// thread.
+// A pool of threads, which several backends may share. Each backend is called from its own thread.
+// A step that uses all threads runs alone. Steps that use one thread each run at the same time.
 struct CpuThreads;
 
 // `threads` includes the caller's. 0: one for each core that this process may use. INVALID_ARGUMENT
@@ -37,8 +37,8 @@ struct CpuOptions {
   std::shared_ptr<CpuThreads> shared = nullptr;  // null: the backend makes its own threads
 };
 
-// FAILED_PRECONDITION if the machine does not have the instruction set `isa`. Other errors as of
-// make_cpu_threads().
+// FAILED_PRECONDITION if the machine does not have the instruction set `isa`. Other errors are
+// those of make_cpu_threads().
 Result<std::unique_ptr<Backend>> make_cpu_backend(const CpuOptions& options);
 
 }  // namespace runnel

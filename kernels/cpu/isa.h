@@ -160,7 +160,8 @@ struct Kernels {
   int panel;  // columns of a panel
   // block_rows: the rows that a product computes together. run_inputs: the inputs of a run of rows,
   // which one thread computes through the whole network. Both are large enough to reuse each weight
-  // that comes from a far cache, and small enough to keep the activations in a near cache.
+  // that comes from the L3 cache or memory, and small enough to keep the activations in the L2
+  // cache.
   int block_rows;
   int run_inputs;
   // The least inputs of a run of rows. With fewer, the threads share each operation instead.

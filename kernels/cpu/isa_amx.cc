@@ -11,10 +11,10 @@ namespace {
 
 constexpr int kTileRows = 16;
 constexpr int kPanel = 32;            // columns: two tiles side by side
-constexpr int kFewestRows = 4;        // that tiles are worth their while for
+constexpr int kFewestRows = 4;        // from which on tiles are faster
 constexpr int64_t kTileBytes = 1024;  // of x
 constexpr int64_t kStepBytes = 2048;  // of a panel: 16 words of 32 columns
-constexpr int64_t kAhead = 16384;     // bytes of a panel, while it comes from a far cache
+constexpr int64_t kAhead = 16384;     // prefetch distance in bytes of a panel
 
 // Keeps stores before tile instructions, since the compiler does not know all memory they read.
 void stored() { asm volatile("" ::: "memory"); }
@@ -73,8 +73,8 @@ struct Block {
 };
 
 // Two tiles of rows by one panel: 4 loads for 4 products. Sums start from the bias: a tile that is
-// loaded with stride 0 has it in every row. Meanwhile `next` comes from a far cache, `lines` a
-// step.
+// loaded with stride 0 has it in every row. Each step also prefetches `lines` cache lines of
+// `next`.
 void two_by_two(const std::byte* x, const std::byte* w, int steps, const float* bias, Block to,
                 const std::byte* next, int lines) {
   _tile_loadd(0, bias, 0);
@@ -178,7 +178,7 @@ void matmul_int8_tiles(const MatmulArgs& args, int rows, int panel_begin, int pa
   }
 }
 
-// Rows are taken 32 at a time, panel by panel, so that a panel stays near meanwhile.
+// Computes 32 rows at a time, panel by panel, so that a panel stays in the cache.
 void matmul_tiles(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
   constexpr int kBlock = 2 * kTileRows;
   alignas(64) float sums[kBlock * kPanel];

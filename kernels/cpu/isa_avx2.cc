@@ -11,7 +11,7 @@ namespace {
 using Reg = __m256;
 constexpr int kLanes = 8;
 constexpr int kRows = 6;           // 6 x 2 accumulators, 2 of the panel, 1 of x
-constexpr int kAccumulators = 12;  // that fit beside what a block loads
+constexpr int kAccumulators = 12;  // registers that are left when a block's loads have theirs
 
 // Eight times all bits, then eight times none: the mask of n lanes starts at 8 - n.
 alignas(32) constexpr int32_t kMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};

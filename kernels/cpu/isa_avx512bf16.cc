@@ -16,7 +16,8 @@ inline Reg dot_pairs(Reg x, Reg w, Reg sum) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
 }
 
-// x [count] rounded to bf16, two to a word; an odd last one beside a zero.
+// x [count] rounded to bf16, two numbers in a word. If count is odd, the last word ends with a
+// zero.
 void round_pairs(const float* x, int count, float* pairs) {
   for (int i = 0; i < count; i += kLanes) {
     const int left = count - i;

@@ -12,7 +12,7 @@ using Reg = float __attribute__((vector_size(16)));
 using Words = uint32_t __attribute__((vector_size(16)));
 constexpr int kLanes = 4;
 constexpr int kRows = 4;          // 4 x 2 accumulators
-constexpr int kAccumulators = 8;  // that fit beside what a block loads
+constexpr int kAccumulators = 8;  // registers that are left when a block's loads have theirs
 
 inline Reg set1(float x) { return Reg{x, x, x, x}; }
 inline Reg load(const float* p) {

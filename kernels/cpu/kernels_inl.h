@@ -28,8 +28,8 @@ void exp_scaled(const float* x, int count, float shift, float scale, float* out)
   }
 }
 
-// out = x within [-1e30, 1e30]; returns the largest. A NaN becomes -1e30, because max() returns its
-// second argument if the first is a NaN.
+// out = x clamped to [-1e30, 1e30]; returns the largest element. A NaN becomes -1e30, because max()
+// returns its second argument if the first is a NaN.
 float make_finite(const float* x, int count, float* out) {
   const Reg least = set1(-1e30F);
   const Reg most = set1(1e30F);
@@ -53,8 +53,8 @@ float make_finite(const float* x, int count, float* out) {
 
 // ---- matmul -------------------------------------------------------------------------------------
 
-// Applies activation, factor and residual to a tile's sums [rows][width], which are still in the
-// nearest cache, and stores the result.
+// Applies activation, factor and residual to a tile's sums [rows][width], which are still in the L1
+// cache, and stores the result.
 inline void end_tile(const MatmulArgs& args, const float* sums, int width, int row, int col,
                      int rows, int cols) {
   for (int64_t i = row; i < row + rows; ++i, sums += width) {
@@ -77,9 +77,9 @@ inline bool ends_in_registers(const MatmulArgs& args) {
          args.plus.data == nullptr;
 }
 
-// The prefetch distance of panels: the words that a tile reads while a line comes from a far cache.
-// A single row reads panels as fast as they come, and there the processor's own prefetching is
-// better.
+// The prefetch distance of panels: the number of words that a tile reads while a cache line arrives
+// from the L3 cache. It is not used for a single row, which is limited by memory; there the
+// hardware prefetcher is better.
 constexpr int kAhead = 2048;  // in words, over all panels that a tile reads together
 
 // How a word of a panel is multiplied:
@@ -147,7 +147,7 @@ RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const fl
   }
 }
 
-// y = sum, through relu if that is asked for.
+// y = sum, or relu(sum) if relu is requested.
 template <int kN, int kColumns>
 RUNNEL_INLINE void store_tile(const MatmulArgs& args, Reg (&sum)[kN][kColumns], int row, int col,
                               int cols) {

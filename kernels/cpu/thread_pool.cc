@@ -95,7 +95,8 @@ uint32_t ThreadPool::next_gate(uint32_t seen) const {
 bool ThreadPool::enter(uint32_t gate) {
   const uint32_t number = gate / kJob;
   while ((gate & kClosed) == 0 && gate / kJob == number) {
-    // Tasks may be fewer than workers: whoever comes too late finds none, which costs nothing.
+    // There may be fewer tasks than workers. A worker that comes too late finds no task, which
+    // costs nothing.
     if (gate_.compare_exchange_weak(gate, gate + 1)) return true;
   }
   return false;

@@ -12,8 +12,8 @@
 //   launch<Kernel>(launch, args)    enqueues a launch of a kernel (launch.h)
 //   batch(enqueue)                  calls enqueue(), which only launches and allocates, and
 //                                   enqueues its launches as one unit
-//   done(later)                     as Backend::done(), where a batch is a run(); `later` is at
-//                                   most one
+//   done(later)                     as Backend::done(), but `later` counts calls of batch(), and
+//                                   is 0 or 1
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Copies from host memory to the device: the arrays of a batch, which every layer or step reads,
-// and a few bytes at once.
+// and a few bytes that are passed as arguments of a launch.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,10 @@
 // Copies the weights of a tile's products to shared memory. A block has a ring of slots, each for a
-// part of a tile of eight outputs. A slot that has been used is refilled with the weights that are
-// needed one ring later, in the same product or in the next one, while meetings take place between
-// them. The blocks that have the same share, but for other tiles of rows (companions), receive the
-// same weights at the same time, and memory is read once: the companions take turns in copying to
-// all of them.
+// part of a tile of eight outputs. When a slot has been read, it is refilled with the weights that
+// are needed one ring later. They belong to the same product or to the next one, so weights also
+// arrive during the meetings (barriers of the cluster) between products. Blocks that have the same
+// share of the outputs, but different tiles of rows, are companions. They need the same weights at
+// the same time, so each part is read from memory only once: the companions take turns, and one
+// copies it to all of them.
 #pragma once
 
 #include <cstddef>
@@ -83,7 +84,7 @@ struct HeadShare : ProductShape<in> {
   }
 };
 
-// One of two shares; which one is known only when the kernel runs.
+// One of two kinds of share. The kernel decides at run time which one it is.
 template <typename First, typename Second>
 struct EitherShare {
   bool is_first;
@@ -117,7 +118,7 @@ struct Companions {
   int rank = 0;  // of this block in the cluster
   int ranks_log = 0;
   int of = 1;         // the number of companions; a power of two, at most kTileSlots
-  unsigned mask = 0;  // the mask of their ranks; 0: this block has no others
+  unsigned mask = 0;  // the mask of their ranks; 0: this block has no companions
 
   RUNNEL_DEVICE static Companions of_rank(int rank, int ranks_log, int ranks) {
     Companions all = {rank, ranks_log, ranks >> ranks_log, 0};
@@ -133,9 +134,9 @@ struct Companions {
 inline constexpr int kTilesOfWarp = 2;
 inline constexpr int kTilesAtOnce = kTilesOfWarp * kTileWarps;
 
-// Slots are filled and used in the order of positions, which count through all products. Within a
-// product they go through passes of kTilesAtOnce tiles, in a pass through rounds, and in a round
-// through tiles. Positions that are passed to members count from the product's first.
+// Slots are filled and used in the order of positions. Positions are counted over all products.
+// Within a product, the order is by pass of kTilesAtOnce tiles, then by round, then by tile. The
+// positions that are passed to the member functions are relative to the product's first position.
 template <typename Block, typename Sizes>
 class TileWeights {
  public:

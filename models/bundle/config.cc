@@ -145,7 +145,7 @@ void read_image(const Fields& root, Faults& faults, Spec& spec) {
     faults.add("values", "at most 256, as values are bytes of an image",
                std::to_string(spec.vocabulary));
   }
-  if (!spec.symbols.empty()) faults.add("symbols", "no such key beside image", "one");
+  if (!spec.symbols.empty()) faults.add("symbols", "no such key together with image", "one");
   if (faults.ok() && spec.positions != image.bytes() - 1) {
     faults.add("model.position.length",
                std::to_string(image.bytes() - 1) + " (image.height * width * channels - 1)",
@@ -184,7 +184,7 @@ void read_text(const Fields& root, Faults& faults, Spec& spec) {
   if (root.find("text") == nullptr) return;
   spec.text = root.choice("text", kTexts);
   for (const char* const other : {"image", "symbols"}) {
-    if (root.find(other) != nullptr) faults.add(other, "no such key beside text", "one");
+    if (root.find(other) != nullptr) faults.add(other, "no such key together with text", "one");
   }
   if (spec.head.kind != HeadKind::kCategorical) {
     faults.add("model.head.kind", "'categorical', as values are text",

@@ -55,8 +55,8 @@ Result<Index> parse_weight_index(std::string_view json, const std::string& file)
   for (const auto& [tensor, name] : map->items()) {
     if (!name.is_string() || !is_plain_name(name.get_ref<const std::string&>())) {
       return fault("weight_map: tensor " + quote(tensor) +
-                   ": expected the name of a .safetensors file beside the index, without '/' and "
-                   "'..', found " +
+                   ": expected the name of a .safetensors file in the folder of the index, without "
+                   "'/' and '..', found " +
                    describe(name));
     }
     index.emplace(tensor, name.get<std::string>());

@@ -156,7 +156,7 @@ void check_sizes(const LinearTransformerSpec& sizes, Faults& faults) {
     }
   } else if (sizes.value_width >= sizes.width) {
     faults.add(key,
-               "less than " + width + " (model.width), to leave room for the position beside it",
+               "less than " + width + " (model.width), to leave room for the position encoding",
                found);
   }
 }

@@ -14,7 +14,7 @@ namespace runnel::jinja {
 using Filter = Value (*)(Runtime& run, const Value& value, Arguments& arguments);
 using Test = bool (*)(Runtime& run, const Value& value, Arguments& arguments);
 
-// Null if there is none of this name.
+// Null if no builtin has this name.
 Filter find_filter(std::string_view name);
 Test find_test(std::string_view name);
 

@@ -15,10 +15,10 @@ namespace runnel {
 
 class AnsweredCall : public LiveCall, public std::enable_shared_from_this<AnsweredCall> {
  public:
-  // Only once the door knows the caller.
+  // Must not be called before the door has identified the caller.
   const Caller& caller() const { return *start_.caller; }
   ServerContext& context() const { return state_; }
-  // ServedModels::find() for the caller. The call is counted with the model.
+  // ServedModels::find() for the caller. The metrics then count the call under this model.
   Result<std::shared_ptr<const ServedModel>> find_model(const std::string& name);
   // Makes room for this many more bytes of memory. RESOURCE_EXHAUSTED.
   Status reserve(int64_t bytes) { return state_.memory.grow(room_, room_.bytes() + bytes); }

@@ -97,7 +97,8 @@ void Call::stop(const Status& status) {
 }
 
 void Call::finish(const Status& status) {
-  // The state is on its way back before the client hears of the end: whoever calls next has it.
+  // The state is released before the client is told that the call has ended, so that the next call
+  // finds it.
   stop(status);
   end_quota();
   {
@@ -154,14 +155,14 @@ std::function<void()> Call::waker() {
   };
 }
 
-// True when the turn is now the caller's; otherwise whoever has it looks again.
+// True if the calling thread now has the turn. Otherwise the thread that has it will look again.
 bool Call::take_turn() {
   std::lock_guard lock(mutex_);
   word_left_ = true;
   return !std::exchange(turn_taken_, true);
 }
 
-// False when word was left meanwhile: the turn continues.
+// False if take_turn() was called in the meantime: the calling thread keeps the turn.
 bool Call::give_turn_back() {
   std::lock_guard lock(mutex_);
   if (std::exchange(word_left_, false)) return false;

@@ -418,9 +418,9 @@ Call::Step GenerateCall::next() {
   }
 }
 
-// Finished waits for a token, or until the session is saved, also where the call has let go of it
-// meanwhile, because it was ended. The session of a call with tokens has
-// no name for the client.
+// The event Finished waits for a token, or until the session is saved, even if the call has been
+// ended in the meantime and has released the session. The session of a call with tokens has no name
+// for the client.
 bool GenerateCall::hold_finished(GenerateEvent& event) {
   auto* const started = std::get_if<Started>(&event);
   if (started != nullptr && token_room_ != nullptr) started->session.clear();

@@ -173,7 +173,7 @@ void import_session(ServerContext& state, const ModelHold& model, const Caller& 
 void rewind_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                     const std::string& id, int64_t position, const MoveDone& done) {
   if (state.kept == nullptr) return model->engine->rewind_session(caller, id, position, done);
-  // Whoever goes back names a position, whichever call was cut off.
+  // A rewind names its position, so it does not matter which call was cut off.
   SessionUse use = {.id = id,
                     .changes = true,
                     .request = "rewind " + std::to_string(position),

@@ -30,7 +30,7 @@ v1::ReloadResponse report_message(const ReloadReport& report) {
   return message;
 }
 
-// Without keys anybody on the machine could call: whoever may send it signals may use SIGHUP.
+// Without keys any user of the machine could call. The operator can send SIGHUP instead.
 Status check_admin(const Caller& caller) {
   if (caller.admin) return {};
   return {Code::kPermissionDenied,

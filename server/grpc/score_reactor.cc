@@ -77,7 +77,7 @@ class ScoreReactor final : public ScoreBase {
     }
     const auto asked = duration_of(message.max_queue_time(), fields::kMaxQueueTime);
     if (!asked.ok()) return asked.status();
-    // A call that keeps its session needs no state beside it.
+    // A call that keeps its session needs no further state.
     const bool says = message.has_max_queue_time() || message.keep();
     const bool begin = message.has_begin() ? message.begin() : message.has_text();
     chunk.start->session = message.origin().session();

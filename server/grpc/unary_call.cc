@@ -19,7 +19,7 @@ grpc::ServerUnaryReactor* UnaryCall::start(const char* rpc, ServerContext& state
   return call.get();  // lives until OnDone()
 }
 
-// The response is made; the client is told, and the call reported.
+// Called when the response is complete: sends it to the client, and reports the call.
 void UnaryCall::finish(const Status& status) {
   {
     std::lock_guard lock(mutex_);

@@ -37,7 +37,7 @@ int64_t memory_for(const grpc::ByteBuffer& bytes);
 template <typename Message>
 Result<Message> parse_message(const grpc::ByteBuffer& bytes) {
   if (Status s = check_parsed_size(bytes, Message::default_instance()); !s.ok()) return s;
-  grpc::ByteBuffer copy = bytes;  // of the reference: reading consumes it
+  grpc::ByteBuffer copy = bytes;  // a copy of the reference, because reading consumes it
   Message message;
   if (copy.Valid() && grpc::SerializationTraits<Message>::Deserialize(&copy, &message).ok()) {
     return message;

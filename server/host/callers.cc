@@ -143,8 +143,8 @@ Result<Caller> Callers::identify(std::span<const std::string_view> authorization
   if (!key) return unauthenticated("authorization is not of the form 'Bearer KEY'");
   const auto unknown = [] {
     return unauthenticated(
-        "the key is not one of this server's: it is mistyped, or has been taken away; ask whoever "
-        "runs the server for a new one");
+        "the key is not one of this server's: it is mistyped, or has been taken away; ask the "
+        "server's operator for a new one");
   };
   if (std::ssize(*key) > kMaxKeyBytes) return unknown();
   const KeyDigest digest = digest_of_key(*key);

@@ -10,7 +10,7 @@
 
 namespace runnel {
 
-inline constexpr int kSchemaDepth = 32;  // of objects and arrays in a tool's schema or a call
+inline constexpr int kSchemaDepth = 32;  // levels of nesting in a tool's schema or a call
 
 // Checks messages, and converts them for ChatFormat: arguments of calls become objects, and members
 // that templates do not know are removed. INVALID_ARGUMENT names the member.
@@ -22,18 +22,20 @@ Fault read_tools(const OrderedJson& tools);
 // Checks variables for the template, an object at `at`. INVALID_ARGUMENT names the member.
 Fault check_variables(const OrderedJson& variables, const std::string& at);
 
-// Checks that an answer can continue the last message, as the field `at` asks. The messages need
-// not be valid.
+// Checks that an answer can continue the last message, which the client requests by the field `at`.
+// The messages need not be valid.
 Fault check_continues(const OrderedJson& messages, const std::string& at);
 
-// --- Their parts, for endpoints that have them in another place. `at`: the path of the value. ---
+// --- The same for single parts, for endpoints whose requests have another form. ---
+// `at` is the path of the value in the request.
 
-// The parts of a message, each of one of `types`, become parts of type text and nothing else.
+// Checks the parts of a message, whose types must be among `types`, and converts them to plain
+// parts of type text.
 Fault read_parts(OrderedJson& content, const std::string& at,
                  std::span<const std::string_view> types);
-// The arguments of a call, JSON as text, become the object.
+// Converts the arguments of a call from JSON text to an object.
 Fault read_arguments(OrderedJson& function, const std::string& at);
-// A list of tools that is not too long; one that is a function; the function.
+// These check the length of a list of tools, that a tool is a function, and the function's members.
 Fault check_tool_list(const OrderedJson& tools);
 Fault check_tool_type(OrderedJson& tool, const std::string& at);
 Fault check_function(OrderedJson& function, const std::string& at);

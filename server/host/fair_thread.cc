@@ -29,7 +29,8 @@ void FairThread::post(const std::string& account, std::function<void()> task) {
   joining.front().name = account;
   joining.front().tasks.push_back(std::move(task));
   round_.splice(round_.end(), joining);
-  // With the lock held: once the task has run, whoever waited for it may destroy this object.
+  // With the lock held: once the task has run, the thread that waited for it may destroy this
+  // object.
   posted_.notify_one();
 }
 

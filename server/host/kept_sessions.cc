@@ -63,7 +63,7 @@ KeptSessions::KeptSessions(ServerContext& context, std::shared_ptr<Store> store,
 }
 
 KeptSessions::~KeptSessions() {
-  std::map<std::string, Use> left;  // whoever waits there looks for its use when it ends
+  std::map<std::string, Use> left;  // waiting calls look for their use when they end
   std::lock_guard lock(mutex_);
   left.swap(uses_);
 }
@@ -167,7 +167,8 @@ void KeptSessions::release(const StoredSession& session) {
     if (found == uses_.end() || found->second.by != &session) return;
     waiting.swap(found->second.waiting);
     uses_.erase(found);
-    // With the lock held: whoever waits may end this object as soon as it is free.
+    // With the lock held, because the waiting thread may destroy this object as soon as the lock is
+    // free.
     if (uses_.empty()) changed_.notify_all();
   }
   for (const auto& enter_again : waiting) enter_again();

@@ -76,9 +76,10 @@ class KeptSessions {
   // To be called about once a second, by one thread. Renews leases, calls Store::sync() and
   // Store::sweep(), and ends waits that are too long.
   void tend();
-  // Waits until no session is open any more, for at most `at_most`. True if none is.
+  // Waits until no session is open, for at most `at_most`. Returns true if none is.
   bool wait_until_saved(Duration at_most);
-  // Waits until no thread works on the store, for at most twice `at_most`. True when none does.
+  // Waits until no thread works on the store, for at most twice `at_most`. Returns true if none
+  // does.
   bool wait_until_idle(Duration at_most);
   // Sessions at rest whose last calls are in a log.
   RestingLogs& logs() { return logs_; }
@@ -123,7 +124,7 @@ class KeptSessions {
     }
 
     std::weak_ptr<StoredSession> session;
-    const StoredSession* by = nullptr;          // the same, valid also while it is destroyed
+    const StoredSession* by = nullptr;          // the same object, also while its destructor runs
     bool is_brief = false;                      // other calls may wait for it
     bool is_opening = false;                    // calls that only read may wait for it
     std::deque<std::function<void()>> waiting;  // the calls that wait for it

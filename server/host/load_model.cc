@@ -175,7 +175,7 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
   options.computes = loaded->model->device() == DeviceKind::kCpu;
   served.engine = std::make_unique<Engine>(std::move(loaded->model), options, clock);
   if (Status s = warm_up(*served.engine); !s.ok()) return s;
-  Result<std::string> digest = bundle->digest();  // last, because it is hashed meanwhile
+  Result<std::string> digest = bundle->digest();  // last, because hashing runs during the load
   if (!digest.ok()) return digest.status();
   served.weight_digest = std::move(*digest);
   if (!config.stored_states.empty()) {

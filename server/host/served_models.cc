@@ -18,7 +18,8 @@ namespace {
 // Longer than a scheduler waits for its device.
 constexpr auto kLastModel = std::chrono::seconds(70);
 
-// Of a description: its short fields and aliases, and a symbol beside its own bytes.
+// The memory of a description: of its short fields and aliases, and of each symbol in addition to
+// its bytes.
 constexpr int64_t kDescribedAnyway = 4096 + kMaxAliases * 2 * (kMaxNameLength + 96);
 constexpr int64_t kDescribedSymbol = 96;
 
@@ -51,8 +52,8 @@ Status no_model(const std::string& name, const ServedModels::ByName& models) {
 
 }  // namespace
 
-// A model until the reaper ends it. Whoever lets go of it last may be its own engine's thread,
-// which cannot join itself.
+// A model until the reaper ends it. Its own engine's thread may release it last, and a thread
+// cannot join itself.
 struct ServedModels::Living {
   ServedModels& models;
   std::unique_ptr<const ServedModel> model;

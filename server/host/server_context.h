@@ -42,7 +42,7 @@ enum class SnapshotReason {
 };
 inline constexpr std::array<const char*, 4> kSnapshotReasons = {"call", "full", "rest", "drain"};
 
-// Counters that belong to no model.
+// Counters that do not depend on a model.
 struct ServerMetrics {
   CallMetrics calls;                                       // calls that used no model
   Counter received, sent;                                  // bytes of messages
@@ -50,7 +50,7 @@ struct ServerMetrics {
   Counter replayed_values;                                 // values of logs that were replayed
   std::array<Counter, kSnapshotReasons.size()> snapshots;  // by SnapshotReason
   std::array<Counter, kCodes>
-      tokens;  // state tokens that calls brought, by the code of opening them
+      tokens;  // state tokens received in calls, by the code that opening them gave
 };
 
 class KeptSessions;

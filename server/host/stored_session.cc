@@ -105,7 +105,7 @@ StoredSession::~StoredSession() {
   }
 }
 
-// For the state and its file's header, as it is saved, and for `beside`.
+// Reserves memory for the state and its file's header while it is saved, and `beside` more bytes.
 Status StoredSession::take_room(int64_t beside) {
   const int64_t saving = bytes_to_save(*model_->engine);
   MemoryBudget::shrink(room_, saving);

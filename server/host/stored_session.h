@@ -62,8 +62,8 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
                 SessionUse use);
   StoredSession(const StoredSession&) = delete;
   StoredSession& operator=(const StoredSession&) = delete;
-  // If a step has failed for lack of memory, so that no step followed, it releases the session for
-  // other calls, and calls the waiting callback.
+  // If a step failed because there was no memory, no later step releases the session. The
+  // destructor then releases it for other calls, and calls the callback that waits for the step.
   ~StoredSession();
 
   const std::string& key() const { return key_; }
@@ -157,7 +157,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   int64_t position_ = 0;  // the position of the session that is saved
   int tries_ = 0;
   std::shared_ptr<StateImage> image_;
-  MemoryBudget::Hold room_;  // of image_ and a piece
+  MemoryBudget::Hold room_;  // for image_ and one piece of it
 
   std::mutex mutex_;
   // With mutex_ held.

@@ -18,7 +18,7 @@ namespace runnel {
 namespace {
 
 constexpr auto kMost = std::chrono::minutes(1);
-constexpr int64_t kBesideState = int64_t{2} << 20;  // a file beside its state, at most
+constexpr int64_t kBesideState = int64_t{2} << 20;  // most bytes of a file except its state
 constexpr size_t kMostStates = 4096;
 
 // The names of the files NAME.state, ascending.

@@ -12,7 +12,7 @@ namespace runnel {
 namespace {
 
 constexpr const char* kAllMethods = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
-// Headers that pages may read, beside the ones that all may read.
+// Headers that pages may read in addition to those that every page may read.
 constexpr const char* kExposed =
     "Retry-After, Retry-After-Ms, X-Should-Retry, X-Request-Id, X-Session-Id, WWW-Authenticate, "
     "Allow";
@@ -84,13 +84,13 @@ HttpRefusal Gate::refusal_of(const Rules& rules, std::string_view content_type,
   const std::string host = lower(request.header("host"));
   if (!rules.hosts.contains(name_of_host(host))) {
     return {403, "the Host of the request is " + quote(host) +
-                     ", which is not a name of this server; whoever runs it can add it with "
+                     ", which is not a name of this server; its operator can add it with "
                      "--http-hosts"};
   }
   const std::string origin = lower(request.header("origin"));
   if (!origin.empty() && !is_own(origin, host) && !rules.origins.contains(origin)) {
     return {403, "pages of the Origin " + quote(origin) +
-                     " may not ask this server; whoever runs it can add it with --http-origins"};
+                     " may not ask this server; its operator can add it with --http-origins"};
   }
   const bool has_body = request.method == "POST" || request.method == "PUT";
   std::string fault = has_body ? fault_of_body(content_type, request) : "";

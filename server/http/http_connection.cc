@@ -332,7 +332,7 @@ void HttpConnection::read_body(BodyTaker take) {
   pass_piece();
 }
 
-// Gives what there is of the body to whoever waits for it.
+// Hands the bytes of the body that have arrived to the handler that waits for them.
 void HttpConnection::pass_piece() {
   if (!take_ || pieces_ == nullptr) return;
   auto& body = pieces_->get().body();

@@ -114,7 +114,8 @@ class HttpReply::Exchange {
 
   void deliver(std::vector<Piece> pieces, Phase next) {
     for (const Piece& piece : pieces) waiting_->fetch_add(std::ssize(piece.bytes));
-    // Before it is posted: whoever hears then that a chunk was taken may write on at once.
+    // Before the pieces are posted: a writer that is then told that they were taken may write again
+    // immediately.
     const Phase before = phase_.exchange(next);
     try {
       to_connection([pieces = std::move(pieces),

@@ -22,7 +22,7 @@ class LiveAnswer {
   LiveAnswer& operator=(const LiveAnswer&) = delete;
   ~LiveAnswer() {
     held_.reset();
-    calls_.leave(entry_);  // last: whoever drains may end the state now
+    calls_.leave(entry_);  // last: a drain may destroy the state from now on
   }
 
  private:

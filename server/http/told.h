@@ -40,7 +40,7 @@ class Teller {
 };
 
 inline bool not_taken() { return false; }
-inline HttpPiece no_piece() { return Status(Code::kCancelled, "it has gone"); }
+inline HttpPiece no_piece() { return Status(Code::kCancelled, "the client has gone"); }
 
 using Taken = Teller<not_taken>;     // whether the system has taken a piece of an answer
 using BodyTaker = Teller<no_piece>;  // the next piece of a body

@@ -29,7 +29,7 @@ struct ConnectionLimits {
 
 struct Flood {
   int64_t excess = 0;   // in bytes; 0 or less: there is no flood
-  std::string of = {};  // for the log: the memory of which there is too much
+  std::string of = {};  // for the log: the name of the memory that is in excess
 };
 
 class Listener {
@@ -90,10 +90,10 @@ class Listener {
     Descriptor descriptor;
     std::string peer;
   };
-  // A second descriptor of each open connection: the system says when the first's owner has shut
-  // it down.
+  // A duplicate descriptor of each open connection. With it the listener sees when the owner of the
+  // original has shut the connection down.
   std::map<int, Open> open_;
-  std::map<std::string, int> peers_;  // how many of `open_` each has
+  std::map<std::string, int> peers_;  // the number of open connections of each peer
   Descriptor epoll_, stop_;
   std::atomic<int> connections_{0};
   Counter refusals_, floods_;

@@ -1,4 +1,5 @@
-// Compares the memory that the process has with what its connections and calls explain.
+// Compares the memory of the process with the amount that its connections and calls can account
+// for.
 #pragma once
 
 #include <atomic>

@@ -94,7 +94,8 @@ class Part final : public GenerateSink {
   std::shared_ptr<GenerateCall> call_;
 };
 
-// All parts of one request. Its mutex is not held while a call is told anything: calls tell parts.
+// All parts of one request. Its mutex is not held while it calls into a call, because calls call
+// parts.
 class Answer final : public std::enable_shared_from_this<Answer> {
  public:
   Answer(ServerContext& state, const char* rpc, std::unique_ptr<AnswerKind> kind, HttpReply reply)

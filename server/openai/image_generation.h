@@ -7,7 +7,7 @@
 namespace runnel {
 
 // Answers the request with pictures. One Generate call draws all of them. The head of a stream is
-// sent when the call has been admitted. `state` must outlive the call, which it counts.
+// sent when the call has been admitted. `state` must outlive the call.
 void start_image_generation(ServerContext& state, const HttpRequest& request, HttpReply reply);
 
 }  // namespace runnel

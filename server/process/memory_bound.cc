@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kConnectionBytes = 32 << 10;
 // What TLS adds, most of it a first message of the handshake that is as long as one may be.
 constexpr int64_t kTlsBytes = 224 << 10;
-// A session beside its state and its record: its entry in the table, names.
+// The memory of a session in addition to its state and its record: its entry in the table, names.
 constexpr int64_t kSessionBytes = 1 << 10;
 // The library holds more than its budget for a moment, while it ends calls for it, and the
 // allocator keeps some of what it is given back.

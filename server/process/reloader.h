@@ -24,7 +24,8 @@ class Reloader {
   // Starts a reload without a callback. If a reload runs, another one follows it, because the first
   // one may have read the configuration before it changed.
   void ask_again();
-  // Starts no more reloads. The callback of a running reload is told that the server shuts down.
+  // Starts no more reloads. The callback of a running reload gets the status that the server shuts
+  // down.
   void stop();
 
  private:

@@ -363,7 +363,8 @@ int serve_within_limits(const ServerConfig& config, const Rereading& rereading,
   }
 }
 
-// Checks whether the process may have the threads and the memory that it needs beside its models.
+// Checks whether the process may have the threads and the memory that it needs in addition to its
+// models.
 Status check_room(const ServerConfig& config) {
   const MemoryBound bound = memory_bound(config, 0, 0);
   return check_threads(threads_for(config), bound.total() - bound.start);

@@ -10,8 +10,9 @@
 
 namespace runnel {
 
-// Reserves what `body` takes as JSON, as names or values and as the answer, on behalf of `call`,
-// and parses it. RESOURCE_EXHAUSTED if there is no room, INVALID_ARGUMENT if it is no JSON object.
+// Reserves memory for `call`, and parses `body`. The memory is enough for the parsed JSON, for the
+// names or values that are made from it, and for the answer. RESOURCE_EXHAUSTED if there is not
+// enough memory, INVALID_ARGUMENT if `body` is not a JSON object.
 template <typename Call>
 Result<Json> read_body(Call& call, std::string_view body) {
   constexpr int64_t kParsedPerByte = 64;

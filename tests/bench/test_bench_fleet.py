@@ -37,20 +37,20 @@ class FleetTest(unittest.TestCase):
         page = bench_fleet.page(figures(0.0045))
         self.assertIn("has 256 states of 4,096 bytes", page)
         self.assertIn("| 1,000 | 50 MB | 1.00 ms, 2.00 ms | 0.50 ms, 0.75 ms |\n| 100,000 | 60 MB |", page)
-        self.assertIn("grows by 100 bytes for each session more. 99 of 100 calls", page)
-        self.assertIn("Not all of 99 in 100 calls", bench_fleet.page(figures(0.0055)))
+        self.assertIn("grows by 100 bytes for each additional session. At least 99% of the first calls", page)
+        self.assertIn("Fewer than 99% of the first calls", bench_fleet.page(figures(0.0055)))
 
     def test_the_page_says_what_a_store_costs(self) -> None:
         page = bench_fleet.page(figures(0.0045))
         self.assertIn("| 66 KB a state, 32 clients, 64 values a call | values/s |", page)
         self.assertIn("| Redis | 1,234 | 97% | 0.40 ms | 0.10 ms |", page)
-        self.assertIn("16 clients at\nonce load 1,234 sessions a second", page)
+        self.assertIn("16\nclients at the same time load 1,234 sessions a second", page)
 
     def test_the_page_says_what_a_fleet_loses(self) -> None:
         page = bench_fleet.page(figures(0.0045))
-        self.assertIn("leases last 3 s. 3 kills with each store", page)
+        self.assertIn("Leases last 3 s. 3 kills with each store", page)
         self.assertIn("| directory | 200 ms | 900 ms |", page)
-        self.assertIn("give 94% of the\nvalues", page)
+        self.assertIn("sample 94% of the values", page)
 
     def test_shares_compare_within_a_round(self) -> None:
         found = {"without": [100.0, 200.0, 50.0], "with": [90.0, 160.0, 50.0]}

@@ -633,12 +633,12 @@ INSTANTIATE_TEST_SUITE_P(
               kSymbols,
               "/text",
               "\"tokenizer\"",
-              {"symbols: expected no such key beside text, found one"}},
+              {"symbols: expected no such key together with text, found one"}},
         Fault{"TextAndImage",
               kImage,
               "/text",
               "\"bytes\"",
-              {"image: expected no such key beside text"}},
+              {"image: expected no such key together with text"}},
         Fault{"TextOfAMixture",
               kText,
               "/model/head",
@@ -688,7 +688,8 @@ TEST(Spec, RefusesSymbolsBesideAnImage) {
   for (int value = 0; value < 256; ++value) tree["symbols"].push_back(std::to_string(value));
   const Result<Spec> spec = parse_spec(tree.dump(), kFile);
   ASSERT_FALSE(spec.ok());
-  EXPECT_THAT(spec.status().message(), HasSubstr("symbols: expected no such key beside image"));
+  EXPECT_THAT(spec.status().message(),
+              HasSubstr("symbols: expected no such key together with image"));
 }
 
 // Text that is not the JSON we take, and what the error must say.
