@@ -1,0 +1,360 @@
+#!/usr/bin/env python3
+"""Time flash-linear-attention on a GPU, decoding at the sizes of runnel's presets: one JSON object per line.
+
+    family_peers.py PRESET[,PRESET...] [BATCH,BATCH,...] [SECONDS]     PRESET: as of scripts/runnel-random-bundle
+
+  eager   the model's own step with its cache, as generate() takes it for sequences without padding
+  graph   the same step with its states in buffers that stay, captured once as a CUDA graph
+
+A step is one value for each sequence, the likeliest, which is the next input. Weights are random, in bf16. Each batch's
+graph is first held against the eager steps from the same states over given values: "equal" says whether the logits
+agree. A preset that fails gets a line with "error", and the others go on. With several presets, a process for each
+first compiles its kernels; the timing comes when all have ended. Triton chooses among at most 12 variants of a kernel.
+
+Needs flash-linear-attention with transformers and einops. Mamba runs on its steps in plain PyTorch unless mamba-ssm is
+there. A rotary table is made once, and a graph takes its row from it, where the library would make it anew each step.
+"""
+
+import inspect
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import torch
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+
+from runnel_client import random_published
+
+CLASSES = {
+    "gla": "GLA",
+    "retnet": "RetNet",
+    "delta_net": "DeltaNet",
+    "gated_deltanet": "GatedDeltaNet",
+    "kda": "KDA",
+    "hgrn2": "HGRN2",
+    "rwkv6": "RWKV6",
+    "rwkv7": "RWKV7",
+    "mamba": "Mamba",
+    "mamba2": "Mamba2",
+}
+RENAMED = {
+    "layer_norm_epsilon": "norm_eps",
+    "rms_norm": "rmsnorm",
+    "time_step_rank": "dt_rank",
+    "time_step_limit": "dt_limit",
+}  # of Hugging Face's Mamba
+POSITIONS = 8192  # of rotary tables
+STEPS_COMPARED = 4
+COMPILING_SECONDS = 60
+VARIANTS = 12  # of a kernel, of up to 45: each takes a compilation
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+DTYPE = torch.bfloat16 if ON_GPU else torch.float32
+
+
+def say(**figures):
+    print(json.dumps(figures), flush=True)
+
+
+def sizes_of(preset):
+    """A preset's config by the names of flash-linear-attention, and its parameters."""
+    sizes = random_published.PRESETS[preset]
+    if not ON_GPU:
+        sizes = random_published.Sizes(2, sizes.width, 1024)
+    config, shapes = random_published.config_and_shapes(preset, sizes)
+    if config["model_type"] == "rwkv6":
+        heads = config["attention_hidden_size"] // config["head_size"]
+        config |= {"num_heads": heads, "expand_k": 1.0, "expand_v": 1.0, "tie_word_embeddings": False}
+    config = {RENAMED.get(name, name): value for name, value in config.items()}
+    return {**config, "fuse_norm": True}, sum(math.prod(shape) for shape in shapes.values())
+
+
+def build(config):
+    """The model with random weights; what would be zero is made to matter."""
+    import fla.models
+
+    family = CLASSES.get(config["model_type"])
+    if family is None:
+        raise ValueError("flash-linear-attention has no such family")
+    if family.startswith("Mamba"):
+        find_convolution()
+    config_class = getattr(fla.models, family + "Config")
+    known = inspect.signature(config_class.__init__).parameters
+    torch.manual_seed(1)
+    with torch.device(DEVICE):
+        model = getattr(fla.models, family + "ForCausalLM")(
+            config_class(**{name: value for name, value in config.items() if name in known})
+        )
+    model = model.to(device=DEVICE, dtype=DTYPE).eval()
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1 and not name.endswith("A_log"):
+            parameter.normal_(std=1.0 if "embeddings" in name else parameter.shape[-1] ** -0.5)
+        elif not parameter.any():
+            parameter.uniform_(0, 0.5)
+    return model
+
+
+def find_convolution():
+    """Mamba of fla 0.6.0 asks for a module by the name that it had before."""
+    try:
+        import fla.modules.convolution  # noqa: F401
+    except ImportError:
+        import fla.modules.causal_conv1d
+
+        sys.modules["fla.modules.convolution"] = fla.modules.causal_conv1d
+
+
+def tensors(state):
+    """Those of a layer's states, in order."""
+    if isinstance(state, torch.Tensor):
+        yield state
+    elif isinstance(state, dict | list | tuple):
+        for part in state.values() if isinstance(state, dict) else state:
+            yield from tensors(part)
+
+
+def copied(cache):
+    states = tuple(layer._map_state(torch.clone) for layer in cache.layers)
+    return type(cache).from_legacy_cache(states, seen_tokens=cache.get_seq_length())
+
+
+class Eager:
+    """Steps of a model as it is."""
+
+    def __init__(self, model, cache, batch):
+        self.model, self.cache = model, cache
+        self.token = torch.zeros(batch, 1, dtype=torch.long, device=DEVICE)
+        self.logits = None
+        for rotary in rotaries(model):  # else each step of each layer makes the table anew
+            rotary._seq_len_cached = 0
+            rotary._update_cos_sin_cache(POSITIONS, device=self.token.device, dtype=DTYPE)
+
+    def step(self):
+        output = self.model(self.token, past_key_values=self.cache, use_cache=True)
+        self.logits = output.logits[:, -1]
+        self.token.copy_(self.logits.argmax(-1, keepdim=True))
+
+
+class Static(Eager):
+    """The same with states in buffers that stay, as has the row of the rotary table."""
+
+    def __init__(self, model, cache, batch):
+        super().__init__(model, cache, batch)
+        self.first_position = cache.get_seq_length()
+        self.position = torch.full((1,), self.first_position, device=DEVICE)
+        self.states = [dict(layer.state) for layer in cache.layers]
+        self.row = None
+        for rotary in rotaries(model):
+            if self.row is None:
+                self.table = (rotary._cos_cached, rotary._sin_cached)
+                self.row = tuple(part[:1].clone() for part in self.table)
+            rotary._cos_cached, rotary._sin_cached = self.row
+
+    def step(self):
+        if self.row is not None:
+            for row, table in zip(self.row, self.table, strict=True):
+                row.copy_(table.index_select(0, self.position))
+            self.position.add_(1).remainder_(POSITIONS)
+        for layer in self.cache.layers:
+            layer._seen_tokens = 0  # the row's place in what the model takes for the table
+        super().step()
+        for layer, state in zip(self.cache.layers, self.states, strict=True):
+            for buffer, new in zip(tensors(state), tensors(layer.state), strict=True):
+                if buffer.data_ptr() != new.data_ptr():  # some are written in place
+                    assert buffer.shape == new.shape and buffer.dtype == new.dtype, "a state changes its kind"
+                    buffer.copy_(new)
+            layer.state = dict(state)
+
+    def load(self, cache):
+        self.position.fill_(self.first_position)
+        for state, layer in zip(self.states, cache.layers, strict=True):
+            for buffer, value in zip(tensors(state), tensors(layer.state), strict=True):
+                buffer.copy_(value)
+
+
+def rotaries(model):
+    return [module for module in model.modules() if type(module).__name__ == "RotaryEmbedding"]
+
+
+def started(model, batch):
+    """A cache after a few steps of `batch` sequences: kernels are compiled, and states have the types they keep."""
+    first = torch.ones(1, 1, dtype=torch.long, device=DEVICE)
+    cache = model(first, use_cache=True).past_key_values
+    cache.batch_repeat_interleave(batch)
+    eager = Eager(model, cache, batch)
+    for i in range(18 if rotaries(model) else 3):  # Triton compiles a position of 1 and one of 16 on their own
+        give(eager, i)
+        eager.step()
+    return cache
+
+
+def give(decoder, i):
+    """Inputs of step i, other for each sequence."""
+    batch, values = decoder.token.shape[0], decoder.model.config.vocab_size
+    decoder.token.copy_(((torch.arange(batch, device=DEVICE) * 37 + 101 * i + 7) % values).unsqueeze(1))
+
+
+def outputs(decoder, step):
+    found = []
+    for i in range(STEPS_COMPARED):
+        give(decoder, i)
+        step()
+        found.append((decoder.logits.float().clone(), decoder.token.clone()))
+    return [torch.stack(part) for part in zip(*found, strict=True)]
+
+
+def captured(static):
+    if not ON_GPU:
+        return static.step
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):
+            static.step()
+    torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        static.step()
+    return graph.replay
+
+
+def timed(step, seconds):
+    """Seconds a step."""
+    for _ in range(5):
+        step()
+    torch.cuda.synchronize()
+    begin, count = time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        for _ in range(10):
+            step()
+        torch.cuda.synchronize()
+        count += 10
+    return (time.perf_counter() - begin) / count
+
+
+def report(preset, way, batch, step, seconds):
+    if ON_GPU:
+        each = timed(step, seconds)
+        figures = {"step_us": round(each * 1e6, 1), "values_per_s": round(batch / each, 1)}
+        say(peer="fla", preset=preset, way=way, batch=batch, **figures)
+
+
+def measure(preset, model, batch, seconds):
+    start = started(model, batch)
+    eager = Eager(model, copied(start), batch)
+    logits, chosen = outputs(eager, eager.step)
+    report(preset, "eager", batch, eager.step, seconds)
+    del eager
+    static = Static(model, copied(start), batch)
+    replay = captured(static)
+    static.load(start)
+    found, found_chosen = outputs(static, replay)
+    difference, largest = (found - logits).abs().max().item(), logits.abs().max().item()
+    is_equal = bool(torch.isfinite(logits).all()) and difference <= 0.02 * largest
+    say(
+        preset=preset,
+        batch=batch,
+        equal=is_equal,
+        same_values=torch.equal(chosen, found_chosen),
+        largest_difference=difference if math.isfinite(difference) else str(difference),
+        largest_logit=largest if math.isfinite(largest) else str(largest),
+    )
+    report(preset, "graph", batch, replay, seconds)
+
+
+def run(preset, batches, seconds):
+    """Measures a preset, or with no seconds only compiles what it needs."""
+    config, parameters = sizes_of(preset)
+    model = build(config)
+    of_model = sum(parameter.numel() for parameter in model.parameters())
+    say(preset=preset, parameters=of_model, parameters_of_runnel=parameters)
+    for batch in batches:
+        if seconds > 0:
+            measure(preset, model, batch, seconds)
+        else:
+            started(model, batch)
+        if ON_GPU:
+            torch.cuda.empty_cache()
+
+
+def compile_all(presets, batches):
+    """A process for each preset: Triton keeps on disk what they compile. How fast kernels are is found alone, later."""
+    begin = time.perf_counter()
+    environment = {**os.environ, "FLA_CACHE_RESULTS": "0"}
+    command = [sys.executable, os.path.abspath(__file__)]
+    processes = [
+        subprocess.Popen(
+            [*command, preset, ",".join(map(str, batches)), "0"],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for preset in presets
+    ]
+    for process in processes:
+        try:
+            process.wait(max(0.1, begin + COMPILING_SECONDS - time.perf_counter()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    failed = [preset for preset, process in zip(presets, processes, strict=True) if process.returncode != 0]
+    say(compiled_s=round(time.perf_counter() - begin, 1), not_compiled=failed)
+
+
+def tune_briefly():
+    """Triton's search for a kernel's best variant: fewer of them, spread evenly, and a tenth of the time for each."""
+    import triton.testing
+    from triton.runtime.autotuner import Autotuner
+
+    benchmark, init = triton.testing.do_bench, Autotuner.__init__
+
+    def brief(kernel, **options):
+        return benchmark(kernel, **{**options, "warmup": 2, "rep": 10})
+
+    def few(self, kernel, names, variants, *rest, **options):
+        count = min(len(variants), VARIANTS)
+        init(self, kernel, names, [variants[i * len(variants) // count] for i in range(count)], *rest, **options)
+
+    triton.testing.do_bench, Autotuner.__init__ = brief, few
+
+
+def main():
+    if not 2 <= len(sys.argv) <= 4:
+        sys.exit("usage: family_peers.py PRESET[,PRESET...] [BATCH,BATCH,...] [SECONDS]")
+    presets = sys.argv[1].split(",")
+    batches = [int(text) for text in (sys.argv[2] if len(sys.argv) > 2 else "1,16,64").split(",")]
+    seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 0.3
+    unknown = set(presets) - set(random_published.PRESETS)
+    if unknown:
+        sys.exit(
+            f"family_peers.py: no preset {', '.join(sorted(unknown))}; there are {random_published.PRESETS.keys()}"
+        )
+    os.environ.setdefault("TORCHDYNAMO_SUPPRESS_ERRORS", "1")  # RWKV compiles its activation, where PyTorch can
+    if ON_GPU and seconds > 0 and len(presets) > 1:
+        compile_all(presets, batches)
+    if ON_GPU:
+        tune_briefly()
+    has_failed = False
+    for preset in presets:
+        begin = time.perf_counter()
+        try:
+            with torch.no_grad():
+                run(preset, batches, seconds)
+        except Exception as error:  # of whatever kind: the other presets go on
+            has_failed = True
+            text = str(error).splitlines()
+            say(preset=preset, error=f"{type(error).__name__}: {text[0][:300] if text else ''}")
+        if ON_GPU:
+            torch.cuda.empty_cache()
+        say(preset=preset, took_s=round(time.perf_counter() - begin, 1))
+    sys.exit(has_failed and seconds == 0)
+
+
+if __name__ == "__main__":
+    main()
