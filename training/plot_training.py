@@ -11,6 +11,8 @@ import argparse
 import json
 import pathlib
 
+COLUMNS = 3  # of plots in a row
+
 
 def load(paths):
     """The reports of all files, by name; a later one replaces an earlier."""
@@ -28,8 +30,11 @@ def draw(reports, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(reports), figsize=(4.6 * len(reports), 3.4), squeeze=False)
-    for axis, report in zip(axes[0], reports):
+    rows = -(-len(reports) // COLUMNS)
+    figure, axes = pyplot.subplots(rows, COLUMNS, figsize=(4.6 * COLUMNS, 3.4 * rows), squeeze=False)
+    for axis in axes.flat[len(reports) :]:
+        axis.set_axis_off()
+    for axis, report in zip(axes.flat, reports):
         steps, _, bits = zip(*report["curve"])
         axis.plot(steps, bits, color="#1f5fa8", linewidth=1.2, label="training")
         for (name, found), color in zip(report["figures"].items(), ("#c0392b", "#2e8b57")):

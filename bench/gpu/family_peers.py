@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Time flash-linear-attention on a GPU, decoding at the sizes of runnel's presets: one JSON object per line.
+"""Measures how fast flash-linear-attention decodes on a GPU at the sizes of runnel's presets: JSON lines.
 
-    family_peers.py PRESET[,PRESET...] [BATCH,BATCH,...] [SECONDS]     PRESET: as of scripts/runnel-random-bundle
+    family_peers.py PRESET[,PRESET...] [BATCH,BATCH,...] [SECONDS]     PRESET: see scripts/runnel-random-bundle --help
 
-  eager   the model's own step with its cache, as generate() takes it for sequences without padding
-  graph   the same step with its states in buffers that stay, captured once as a CUDA graph
+  eager   the model's own step with its cache, as generate() calls it for sequences without padding
+  graph   the same step, captured once as a CUDA graph, with the states in fixed buffers
 
-A step is one value for each sequence, the likeliest, which is the next input. Weights are random, in bf16. Each batch's
-graph is first held against the eager steps from the same states over given values: "equal" says whether the logits
-agree. A preset that fails gets a line with "error", and the others go on. With several presets, a process for each
-first compiles its kernels; the timing comes when all have ended. Triton chooses among at most 12 variants of a kernel.
+A step takes one value for each sequence, and feeds the likeliest value into the next step. Weights are random, in bf16.
+Before each measurement of a graph, it is compared with eager steps from the same states and values; "equal" says
+whether the logits agree. If a preset fails, its line has "error", and the program continues with the next one.
 
-Needs flash-linear-attention with transformers and einops. Mamba runs on its steps in plain PyTorch unless mamba-ssm is
-there. A rotary table is made once, and a graph takes its row from it, where the library would make it anew each step.
+With several presets, one process for each preset compiles its kernels first. Measurements begin when all processes have
+ended. Triton chooses among at most 12 variants of a kernel.
+
+Needs flash-linear-attention with transformers and einops. Without mamba-ssm, Mamba takes its steps in plain PyTorch. The
+library computes a rotary table in each step; here it is computed once, and a graph reads its row from the table.
 """
 
 import inspect
@@ -161,7 +163,7 @@ class Static(Eager):
                 row.copy_(table.index_select(0, self.position))
             self.position.add_(1).remainder_(POSITIONS)
         for layer in self.cache.layers:
-            layer._seen_tokens = 0  # the row's place in what the model takes for the table
+            layer._seen_tokens = 0  # the index of the row in the table's buffer
         super().step()
         for layer, state in zip(self.cache.layers, self.states, strict=True):
             for buffer, new in zip(tensors(state), tensors(layer.state), strict=True):
@@ -346,7 +348,7 @@ def main():
         try:
             with torch.no_grad():
                 run(preset, batches, seconds)
-        except Exception as error:  # of whatever kind: the other presets go on
+        except Exception as error:  # any error: the other presets are still measured
             has_failed = True
             text = str(error).splitlines()
             say(preset=preset, error=f"{type(error).__name__}: {text[0][:300] if text else ''}")
