@@ -13,8 +13,8 @@ whether the logits agree. If a preset fails, its line has "error", and the progr
 With several presets, one process for each preset compiles its kernels first. Measurements begin when all processes have
 ended. Triton chooses among at most 12 variants of a kernel.
 
-Needs flash-linear-attention with transformers and einops. Without mamba-ssm, Mamba takes its steps in plain PyTorch. The
-library computes a rotary table in each step; here it is computed once, and a graph reads its row from the table.
+Needs flash-linear-attention with transformers and einops. Without mamba-ssm, Mamba takes its steps in plain PyTorch.
+The library computes a rotary table in each step; here it is computed once, and a graph reads its row from the table.
 """
 
 import inspect

@@ -120,25 +120,30 @@ bool same_bits(const Settings& settings, const std::vector<std::vector<Emitted>>
   return all_equal;
 }
 
-// Seconds of each step of `rows` sequences; the first tenth warms up.
+// Seconds of each step of `rows` sequences, in launches of kSteps. The first kWarmUp launches are
+// not measured: the backend launches kernel by kernel, then captures a graph, then uploads it.
 std::vector<double> steps_of(Model& model, const Settings& settings, int rows) {
+  constexpr size_t kWarmUp = 3;
+  constexpr size_t kFewest = 4;
   const std::vector<Row> batch = sampling_rows(rows);
   std::vector<Emitted> emitted;
   emitted.reserve(static_cast<size_t>(rows) * kSteps);
   const int64_t length = model.spec().max_length() > 0 ? model.spec().max_length() : 1 << 20;
   const int64_t launches = (length - 1) / kSteps;
   std::vector<double> each;
-  const Clock::time_point started = Clock::now();
-  for (int64_t i = launches; seconds_since(started) < settings.seconds || each.size() < 4; ++i) {
+  Clock::time_point measured;  // from here on
+  for (int64_t i = launches;
+       each.size() < kWarmUp + kFewest || seconds_since(measured) < settings.seconds; ++i) {
     if (i == launches) {
       begin_all(model, rows, length, settings.sampling);
       i = 0;
     }
+    if (each.size() == kWarmUp) measured = Clock::now();
     const Clock::time_point start = Clock::now();
     finish(model, model.submit(batch, kSteps), emitted);
     each.push_back(seconds_since(start) / kSteps);
   }
-  each.erase(each.begin(), each.begin() + static_cast<std::ptrdiff_t>(each.size() / 10));
+  each.erase(each.begin(), each.begin() + kWarmUp);
   return each;
 }
 

@@ -71,8 +71,9 @@ struct AttendKernel {
     return args.rows.count + int64_t{args.inputs} * group / kQueries;
   }
   static constexpr Launch launch(const Args& args) {
-    const int64_t sizes = args.dk + 2 * int64_t{args.dv};
-    const int64_t floats = kQueries * (sizes + kOfQuery) + int64_t{kPair} * kStride;
+    const int64_t sums = 2 * int64_t{args.dv};
+    const int64_t floats =
+        queries_size(args) + kQueries * (sums + kOfQuery) + int64_t{kPair} * kStride;
     return {.blocks = args.tiles * args.kv_heads * args.shares, .shared_bytes = floats * 4};
   }
 
@@ -114,6 +115,11 @@ struct AttendKernel {
   static constexpr int kAhead = kQueries > 4 ? 8 : 16;
   // Numbers of each query in shared memory, without the arrays of dk and dv numbers.
   static constexpr int kOfQuery = 9;
+  // Numbers of all queries. The compiler loads four of them at once, also at the end, where fewer
+  // are used. So that these loads read nothing that other threads write, the size is rounded up.
+  RUNNEL_DEVICE static constexpr int queries_size(const Args& args) {
+    return (args.dk * kQueries + 3) / 4 * 4;
+  }
 
   using Queries = OfQueries<kQueries>;
   using Together = OfQueries<kTogether>;
@@ -158,7 +164,7 @@ struct AttendKernel {
     };
     Shared shared;
     shared.scores = take(kPair * kStride);
-    shared.q = take(args.dk * kQueries);
+    shared.q = take(queries_size(args));
     shared.sums = take(args.dv * kQueries);
     shared.all = take(args.dv * kQueries);
     shared.keep = take(2 * kQueries);
