@@ -106,14 +106,14 @@ struct End {
   View times, plus;
 
   // Implicit: most products end with an activation alone.
-  End(Activation activation, View times = {}, View plus = {})
+  End(Activation activation = Activation::kNone, View times = {}, View plus = {})
       : activation(activation), times(times), plus(plus) {}
 };
 
 // The arguments of a matmul among several.
 struct Product {
   View x;
-  const Weight* weight;
+  const Weight* weight = nullptr;
   End end;
   View out;
 };

@@ -84,7 +84,10 @@ void CpuOperations::matmuls(std::span<const Product> products) {
     Backend::matmuls(products);
     return;
   }
-  check(products.size() <= kMostProducts, "matmuls: no more than the backend can share at once");
+  if (products.size() > kMostProducts) {
+    matmuls(products.first(kMostProducts));
+    return matmuls(products.subspan(kMostProducts));
+  }
   int64_t work = 1;
   for (const Product& one : products) {
     check_matmul(one.x, *one.weight, one.end, one.out);

@@ -33,13 +33,16 @@ class MirrorBackend final : public ForwardingBackend {
     bring_back();
   }
   void matmul(View x, const Weight& weight, End end, View out) override {
-    const View from = mirror(x);
-    const View to = mirror(out);
-    const auto there = [&](View view) { return same(view, out) ? to : mirror(view); };
-    on_->matmul(from, weight, {end.activation, there(end.times), there(end.plus)}, to);
+    const Product product = mirror({x, &weight, end, out});
+    on_->matmul(product.x, weight, product.end, product.out);
     bring_back();
   }
-  void matmuls(std::span<const Product> products) override { Backend::matmuls(products); }
+  void matmuls(std::span<const Product> products) override {
+    std::vector<Product> there;
+    for (const Product& one : products) there.push_back(mirror(one));
+    on_->matmuls(there);
+    bring_back();
+  }
   void norm(View x, View residual, const Norm& norm, View out) override {
     const View from = mirror(x);
     const View more = same(residual, x) ? from : mirror(residual);
@@ -164,6 +167,13 @@ class MirrorBackend final : public ForwardingBackend {
     const int64_t elements = int64_t{here.rows - 1} * here.stride + here.cols;
     there.data = mirror(static_cast<std::byte*>(here.data), elements * element_bytes(here.type));
     return there;
+  }
+  Product mirror(const Product& here) {
+    const View x = mirror(here.x);
+    const View out = mirror(here.out);
+    const auto there = [&](View view) { return same(view, here.out) ? out : mirror(view); };
+    return {
+        x, here.weight, {here.end.activation, there(here.end.times), there(here.end.plus)}, out};
   }
   Rows mirror(Rows here) {
     const int32_t* first =

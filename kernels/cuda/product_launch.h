@@ -1,0 +1,91 @@
+// The launches of products: which tiles they take, and which products share a launch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "base/check.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/group.h"
+#include "kernels/cuda/matmul.h"
+
+namespace runnel::cuda {
+
+using MatmulGroup = Group<MatmulArgs>;
+
+inline MatmulArgs matmul_args(const Product& product) {
+  const auto& [x, weight, end, out] = product;
+  return {.x = x.f32(),
+          .x_stride = x.stride,
+          .panels = weight->panels.data(),
+          .bias = weight->bias.template as<float>(),
+          .rows = x.rows,
+          .in = weight->in,
+          .out = weight->out,
+          .end = {.activation = end.activation,
+                  .times = end.times.f32(),
+                  .plus = end.plus.f32(),
+                  .times_stride = end.times.stride,
+                  .plus_stride = end.plus.stride},
+          .y = out.f32(),
+          .y_stride = out.stride};
+}
+
+// Calls launch(Kernel(), args) for one launch of all these products, which have the same precision
+// and number of rows. All tiles of a precision have the same order of sums.
+template <typename LaunchKernel>
+void launch_together(Precision precision, std::span<const MatmulArgs> products,
+                     const LaunchKernel& launch) {
+  const int rows = products[0].rows;
+  const auto group_for = [&]<typename Kernel>(Kernel) {
+    MatmulGroup group;
+    for (const MatmulArgs& one : products) group.add(one, Kernel::launch(one).blocks);
+    return group;
+  };
+  // Large tiles read less; small tiles keep more multiprocessors busy.
+  const auto is_enough = [&](auto kernel) { return group_for(kernel).blocks >= kEnoughBlocks; };
+  const auto as = [&]<typename Kernel>(Kernel kernel) {
+    launch(Grouped<Kernel>(), group_for(kernel));
+  };
+  if (precision == Precision::kBf16) {
+    if (rows > kTileM && is_enough(MatmulBf16<2, 8>())) {
+      as(MatmulBf16<2, 8>());
+    } else if (rows > kTileM || (rows > kFewRows && is_enough(MatmulBf16<1, 4>()))) {
+      as(MatmulBf16<1, 4>());
+    } else {
+      as(MatmulBf16<1, 1>());
+    }
+  } else if (precision == Precision::kSplit) {
+    if (rows <= 256) {
+      as(MatmulBf16<1, 1, true>());
+    } else {
+      as(MatmulBf16<1, 4, true>());
+    }
+  } else if (rows == 1) {
+    as(MatmulFp32<1>());
+  } else {
+    as(MatmulFp32<8>());
+  }
+}
+
+// Calls launch(Kernel(), args) for the launches of products with the same number of rows: one for
+// each precision, or several if a group has no room for all.
+template <typename LaunchKernel>
+void launch_products(std::span<const Product> products, const LaunchKernel& launch) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kSplit}) {
+    std::array<MatmulArgs, MatmulGroup::kMost> together;
+    size_t count = 0;
+    for (const Product& one : products) {
+      check(one.x.rows == products[0].x.rows, "matmuls: all have the same number of rows");
+      if (one.weight->precision != precision) continue;
+      together[count++] = matmul_args(one);
+      if (count < together.size()) continue;
+      launch_together(precision, together, launch);
+      count = 0;
+    }
+    if (count > 0) launch_together(precision, std::span(together).first(count), launch);
+  }
+}
+
+}  // namespace runnel::cuda
