@@ -124,16 +124,11 @@ class DeviceBackend final : public Backend, public FusedSteps {
   }
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
-  void matmul(View x, const Weight& weight, End end, View out) override {
-    const Product product = {x, &weight, end, out};
-    matmuls({&product, 1});
-  }
   void matmuls(std::span<const Product> products) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
   void shift(Rows rows, View x, View mu, States states, View out) override;
-  void convolve(Rows rows, View x, const Convolution& convolution, States states,
-                View out) override;
+  void convolves(Rows rows, std::span<const Convolved> all) override;
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
@@ -267,13 +262,14 @@ void DeviceBackend<Device>::matmuls(std::span<const Product> products) {
                                         const typename Kernel::Args& args) {
     launch<Kernel>(at, args);
   };
-  for (const auto& [x, weight, end, out] : products) {
-    check_matmul(x, *weight, end, out);
+  for (const Product& one : products) {
+    check_product(one);
     if (!products_.are_used()) continue;
+    const End& end = one.end;
     check(end.activation <= Activation::kGelu && end.times.data == nullptr &&
-              end.plus.data == nullptr,
+              end.plus.data == nullptr && one.up == nullptr,
           "matmul: a library's products end with relu or gelu, as takes() has said");
-    products_.multiply(x, *weight, end.activation, out, use);
+    products_.multiply(one.x, *one.weight, end.activation, one.out, use);
   }
   if (products_.are_used()) return;
   launch_products(products,
@@ -343,23 +339,18 @@ void DeviceBackend<Device>::shift(Rows rows, View x, View mu, States states, Vie
 }
 
 template <typename Device>
-void DeviceBackend<Device>::convolve(Rows rows, View x, const Convolution& convolution,
-                                     States states, View out) {
-  check_convolve(x, convolution, out);
-  const ConvolveArgs args = {.rows = staged_.here(rows),
-                             .inputs = out.rows,
-                             .x = x.f32(),
-                             .x_stride = x.stride,
-                             .weight = convolution.weight.f32(),
-                             .weight_stride = convolution.weight.stride,
-                             .bias = convolution.bias.f32(),
-                             .activation = convolution.activation,
-                             .taps = convolution.taps(),
-                             .width = x.cols,
-                             .states = states,
-                             .out = out.f32(),
-                             .out_stride = out.stride};
-  launch<ConvolveKernel>(ConvolveKernel::launch(args), args);
+void DeviceBackend<Device>::convolves(Rows rows, std::span<const Convolved> all) {
+  using Together = Grouped<ConvolveKernel>;
+  for (size_t begin = 0; begin < all.size(); begin += Together::Args::kMost) {
+    Together::Args group;
+    const size_t count = std::min<size_t>(all.size() - begin, Together::Args::kMost);
+    for (const Convolved& one : all.subspan(begin, count)) {
+      check_convolve(one.x, *one.convolution, one.out);
+      const ConvolveArgs args = convolve_args(staged_.here(rows), one);
+      group.add(args, ConvolveKernel::launch(args).blocks);
+    }
+    launch<Together>(Together::launch(group), group);
+  }
 }
 
 template <typename Device>

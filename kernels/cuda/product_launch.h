@@ -15,7 +15,7 @@ namespace runnel::cuda {
 using MatmulGroup = Group<MatmulArgs>;
 
 inline MatmulArgs matmul_args(const Product& product) {
-  const auto& [x, weight, end, out] = product;
+  const auto& [x, weight, end, out, up] = product;
   return {.x = x.f32(),
           .x_stride = x.stride,
           .panels = weight->panels.data(),
@@ -58,9 +58,9 @@ void launch_together(Precision precision, std::span<const MatmulArgs> products,
     }
   } else if (precision == Precision::kSplit) {
     if (rows <= 256) {
-      as(MatmulBf16<1, 1, true>());
+      as(MatmulBf16<1, 1, WeightForm::kSplit>());
     } else {
-      as(MatmulBf16<1, 4, true>());
+      as(MatmulBf16<1, 4, WeightForm::kSplit>());
     }
   } else if (rows == 1) {
     as(MatmulFp32<1>());
@@ -69,8 +69,35 @@ void launch_together(Precision precision, std::span<const MatmulArgs> products,
   }
 }
 
+// Calls launch(Kernel(), args) for the launches of a product with two weights: one launch in bf16,
+// and otherwise one for each weight.
+template <typename LaunchKernel>
+void launch_glu(const Product& product, const LaunchKernel& launch) {
+  const auto& [x, weight, end, out, up] = product;
+  const MatmulArgs gate = matmul_args(product);
+  if (weight->precision != Precision::kBf16 || up->precision != Precision::kBf16) {
+    launch_together(weight->precision, {&gate, 1}, launch);
+    const MatmulArgs times = matmul_args({x, up, {Activation::kNone, out}, out});
+    launch_together(up->precision, {&times, 1}, launch);
+    return;
+  }
+  const GluArgs args = {gate, up->panels.data(), up->bias.template as<float>()};
+  const auto is_enough = [&]<typename Kernel>(Kernel) {
+    return Kernel::launch(args).blocks >= kEnoughBlocks;
+  };
+  if (x.rows > kTileM && is_enough(MatmulBf16<2, 8, WeightForm::kTwo>())) {
+    launch(MatmulBf16<2, 8, WeightForm::kTwo>(), args);
+  } else if (x.rows > kTileM ||
+             (x.rows > kFewRows && is_enough(MatmulBf16<1, 4, WeightForm::kTwo>()))) {
+    launch(MatmulBf16<1, 4, WeightForm::kTwo>(), args);
+  } else {
+    launch(MatmulBf16<1, 2, WeightForm::kTwo>(), args);
+  }
+}
+
 // Calls launch(Kernel(), args) for the launches of products with the same number of rows: one for
-// each precision, or several if a group has no room for all.
+// each precision, or several if a group has no room for all, and those of products with two
+// weights.
 template <typename LaunchKernel>
 void launch_products(std::span<const Product> products, const LaunchKernel& launch) {
   for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kSplit}) {
@@ -78,13 +105,16 @@ void launch_products(std::span<const Product> products, const LaunchKernel& laun
     size_t count = 0;
     for (const Product& one : products) {
       check(one.x.rows == products[0].x.rows, "matmuls: all have the same number of rows");
-      if (one.weight->precision != precision) continue;
+      if (one.up != nullptr || one.weight->precision != precision) continue;
       together[count++] = matmul_args(one);
       if (count < together.size()) continue;
       launch_together(precision, together, launch);
       count = 0;
     }
     if (count > 0) launch_together(precision, std::span(together).first(count), launch);
+  }
+  for (const Product& one : products) {
+    if (one.up != nullptr) launch_glu(one, launch);
   }
 }
 

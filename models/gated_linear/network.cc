@@ -271,9 +271,12 @@ void GatedLinear::project(const Run& run, const Layer& layer) const {
   run.lane.matmuls(first.all());
   if (!second.all().empty()) run.lane.matmuls(second.all());
   if (sizes_.taps == 0) return;
-  for (const auto& [of, out] : all) {
-    run.lane.convolve(run.rows, out, of.convolution, run.states_at(of.inputs), out);
-  }
+  const auto convolved = [&](int i) {
+    const auto& [of, out] = all[i];
+    return Convolved{out, &of.convolution, run.states_at(of.inputs), out};
+  };
+  const Convolved convolutions[] = {convolved(0), convolved(1), convolved(2)};
+  run.lane.convolves(run.rows, convolutions);
 }
 
 void GatedLinear::mix(const Run& run, const Layer& layer) const {
@@ -309,8 +312,8 @@ void GatedLinear::feed_forward(const Run& run, const Layer& layer) const {
   const View u = run.of(u_.view);
   const View hidden = run.of(hidden_.view);
   run.lane.norm(x, View{}, layer.ffn_norm.norm(), u);
-  run.lane.matmul(u, layer.ffn_gate, Activation::kSilu, hidden);
-  run.lane.matmul(u, layer.ffn_up, {Activation::kNone, hidden}, hidden);
+  const Product gated = {u, &layer.ffn_gate, Activation::kSilu, hidden, &layer.ffn_up};
+  run.lane.matmuls({&gated, 1});
   run.lane.matmul(hidden, layer.ffn_down, {Activation::kNone, {}, x}, x);
 }
 

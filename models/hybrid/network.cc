@@ -93,7 +93,6 @@ void Hybrid::allocate(const NetworkParts& parts) {
     rate_ = device(sizes_.recurrent_heads);
     dt_ = device(sizes_.recurrent_heads);
   }
-  if (sizes_.style == HybridStyle::kLfm2) z_ = device(sizes_.width);
   if (!sizes_.has_attention()) return;
   attended_ = device(sizes_.width);
   q_ = device(sizes_.attended());
@@ -175,10 +174,9 @@ void Hybrid::delta(const Run& run, const RecurrentMixer& mixer) const {
 void Hybrid::convolution(const Run& run, const RecurrentMixer& mixer) const {
   Backend& lane = run.lane;
   const View u = run.of(u_.view);
-  const View gate = run.of(z_.view);
   const View x = run.of(projected_.view);
-  lane.matmul(u, mixer.before, Activation::kNone, gate);
-  lane.matmul(u, mixer.in.weight, {Activation::kNone, gate}, x);
+  const Product gated = {u, &mixer.before, Activation::kNone, x, &mixer.in.weight};
+  lane.matmuls({&gated, 1});
   lane.convolve(run.rows, x, mixer.convolution, run.states_at(mixer.inputs), x);
   lane.matmul(u, mixer.after, {Activation::kNone, x}, x);
   add(run, x, mixer.out);
@@ -216,14 +214,15 @@ void Hybrid::feed_forward(const Run& run, const FeedForward& layer) const {
   if (!sizes_.gates_ffn()) {
     lane.matmul(u, layer.up, Activation::kSquaredRelu, hidden);
   } else if (layer.gate.factors.view.data == nullptr) {
-    lane.matmul(u, layer.gate.weight, Activation::kSilu, hidden);
-    lane.matmul(u, layer.up, {Activation::kNone, hidden}, hidden);
+    const Product gated = {u, &layer.gate.weight, Activation::kSilu, hidden, &layer.up};
+    lane.matmuls({&gated, 1});
   } else {
     const View gate = hidden;
     hidden = run.of(up_.view);
-    lane.matmul(u, layer.gate.weight, {Activation::kNone, spread(layer.gate.factors, u.rows)},
-                gate);
-    lane.matmul(u, layer.up, Activation::kNone, hidden);
+    const Product both[] = {
+        {u, &layer.gate.weight, {Activation::kNone, spread(layer.gate.factors, u.rows)}, gate},
+        {u, &layer.up, Activation::kNone, hidden}};
+    lane.matmuls(both);
     lane.gated_norm(hidden, kNoNorm, {.by = gate}, hidden);
   }
   add(run, hidden, layer.down);
