@@ -1,7 +1,6 @@
 #include "models/gated_linear/network.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <span>
 #include <string>
@@ -37,17 +36,6 @@ struct Layer {
   Weight out;
   Weight ffn_gate, ffn_up, ffn_down;
   int64_t state = 0;  // bytes from the start of a slot
-};
-
-// Products that are computed at once.
-class Products {
- public:
-  void add(const Product& product) { products_[count_++] = product; }
-  std::span<const Product> all() const { return std::span(products_).first(count_); }
-
- private:
-  std::array<Product, 6> products_;  // of q, k, v, the decay, the rate and the gate
-  size_t count_ = 0;
 };
 
 // RetNet's decay of each head.
@@ -268,8 +256,8 @@ void GatedLinear::project(const Run& run, const Layer& layer) const {
   add(layer.decay_in, layer.decay, decay_low_, decay_);
   add({}, layer.beta, {}, beta_);
   add(layer.gate_in, layer.gate, gate_low_, gate_);
-  run.lane.matmuls(first.all());
-  if (!second.all().empty()) run.lane.matmuls(second.all());
+  first.compute(run.lane);
+  second.compute(run.lane);
   if (sizes_.taps == 0) return;
   const auto convolved = [&](int i) {
     const auto& [of, out] = all[i];
