@@ -68,10 +68,6 @@ void TimedBackend::embed(Rows rows, View values, const Control* control, const E
   timed(StepPart::kEmbed, [&] { inner().embed(rows, values, control, embedding, out); });
 }
 
-void TimedBackend::matmul(View x, const Weight& weight, End end, View out) {
-  timed(part_of(weight), [&] { inner().matmul(x, weight, end, out); });
-}
-
 void TimedBackend::matmuls(std::span<const Product> products) {
   timed(part_of(*products.front().weight), [&] { inner().matmuls(products); });
 }
@@ -88,9 +84,8 @@ void TimedBackend::shift(Rows rows, View x, View mu, States states, View out) {
   timed(StepPart::kOther, [&] { inner().shift(rows, x, mu, states, out); });
 }
 
-void TimedBackend::convolve(Rows rows, View x, const Convolution& convolution, States states,
-                            View out) {
-  timed(StepPart::kOther, [&] { inner().convolve(rows, x, convolution, states, out); });
+void TimedBackend::convolves(Rows rows, std::span<const Convolved> all) {
+  timed(StepPart::kOther, [&] { inner().convolves(rows, all); });
 }
 
 void TimedBackend::features(View x, const RandomFeatures& features, View out) {

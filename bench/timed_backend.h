@@ -55,13 +55,11 @@ class TimedBackend final : public ForwardingBackend {
   void run(Rows rows, int64_t work, const Pass& pass) override;
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
-  void matmul(View x, const Weight& weight, End end, View out) override;
   void matmuls(std::span<const Product> products) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
   void shift(Rows rows, View x, View mu, States states, View out) override;
-  void convolve(Rows rows, View x, const Convolution& convolution, States states,
-                View out) override;
+  void convolves(Rows rows, std::span<const Convolved> all) override;
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;

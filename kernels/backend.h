@@ -106,16 +106,19 @@ struct End {
   View times, plus;
 
   // Implicit: most products end with an activation alone.
-  End(Activation activation, View times = {}, View plus = {})
+  End(Activation activation = Activation::kNone, View times = {}, View plus = {})
       : activation(activation), times(times), plus(plus) {}
 };
 
-// The arguments of a matmul among several.
+// A matrix product: out = end(x W^T + b). x [n, in], out [n, out].
 struct Product {
   View x;
-  const Weight* weight;
+  const Weight* weight = nullptr;
   End end;
   View out;
+  // A gated linear layer has two weights of one shape: out = activation(x W^T + b) * (x U^T + c),
+  // with U and c of `up`. Its end has an activation alone. Null: no second weight.
+  const Weight* up = nullptr;
 };
 
 enum class NormKind : uint8_t {
@@ -151,6 +154,15 @@ struct Convolution {
   int taps() const { return weight.rows; }
   // Bytes of a slot's state, its last inputs fp32 [taps - 1][channels], oldest first.
   int64_t state_bytes() const { return int64_t{weight.rows - 1} * weight.cols * 4; }
+};
+
+// out = the convolution of x [inputs, channels] along each row's inputs. A slot's state keeps the
+// last inputs. out may be x.
+struct Convolved {
+  View x;
+  const Convolution* convolution = nullptr;
+  States states;
+  View out;
 };
 
 // All recurrences have one form. For each head there is a state S [dk][dv], which starts as zeros.
@@ -467,12 +479,14 @@ class Backend {
   virtual void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
                      View out) = 0;
 
-  // out = end(x W^T + b). x [n, in], out [n, out].
-  virtual void matmul(View x, const Weight& weight, End end, View out) = 0;
-  // Does several matmuls with the same number of rows, in any order or at the same time. None may
-  // write data that another one reads or writes. The bits are the same as of matmul() for each.
-  virtual void matmuls(std::span<const Product> products) {
-    for (const Product& one : products) matmul(one.x, *one.weight, one.end, one.out);
+  // Computes products with the same number of rows, in any order or at the same time. None may
+  // write data that another one reads or writes. The bits of each are the same as alone. A product
+  // with a second weight has the bits of two: the one with `up` multiplies with the other's result.
+  virtual void matmuls(std::span<const Product> products) = 0;
+  // One product.
+  void matmul(View x, const Weight& weight, End end, View out) {
+    const Product product = {x, &weight, end, out};
+    matmuls({&product, 1});
   }
 
   // out = norm(x + residual), or norm(x) if residual.data is null. out may be x or the residual.
@@ -487,10 +501,14 @@ class Backend {
   // states of frozen rows stay as they are.
   virtual void shift(Rows rows, View x, View mu, States states, View out) = 0;
 
-  // out = the convolution of x [inputs, channels] along each row's inputs. A slot's state keeps the
-  // last inputs. out may be x. Outputs and states of frozen rows stay as they are.
-  virtual void convolve(Rows rows, View x, const Convolution& convolution, States states,
-                        View out) = 0;
+  // Computes convolutions of the same rows, in any order or at the same time. None may write data
+  // that another one reads or writes. Outputs and states of frozen rows stay as they are.
+  virtual void convolves(Rows rows, std::span<const Convolved> all) = 0;
+  // One convolution.
+  void convolve(Rows rows, View x, const Convolution& convolution, States states, View out) {
+    const Convolved one = {x, &convolution, states, out};
+    convolves(rows, {&one, 1});
+  }
 
   // The random features of queries and keys. x: fp32 [n, blocks * dk], a block for each head of the
   // queries, and then one for each head of the keys. out: fp32 [n, blocks * features.size()]. If

@@ -157,6 +157,15 @@ void check_matmul(View x, const Weight& weight, const End& end, View out) {
   check(end.activation != Activation::kElu, "matmul: elu is of keys alone");
 }
 
+void check_product(const Product& product) {
+  const auto& [x, weight, end, out, up] = product;
+  check_matmul(x, *weight, end, out);
+  if (up == nullptr) return;
+  check(up->in == weight->in && up->out == weight->out, "matmul: two weights of one shape");
+  check(end.times.data == nullptr && end.plus.data == nullptr,
+        "matmul: with two weights the end has an activation alone");
+}
+
 void check_norm(View x, View residual, const Norm& norm, View out) {
   check_matrix(x, DType::kF32, "norm: x is a matrix of fp32");
   check_matrix(out, DType::kF32, "norm: out is a matrix of fp32");

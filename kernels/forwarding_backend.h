@@ -44,9 +44,6 @@ class ForwardingBackend : public Backend {
              View out) override {
     inner_.embed(rows, values, control, embedding, out);
   }
-  void matmul(View x, const Weight& weight, End end, View out) override {
-    inner_.matmul(x, weight, end, out);
-  }
   void matmuls(std::span<const Product> products) override { inner_.matmuls(products); }
   void norm(View x, View residual, const Norm& norm, View out) override {
     inner_.norm(x, residual, norm, out);
@@ -57,9 +54,8 @@ class ForwardingBackend : public Backend {
   void shift(Rows rows, View x, View mu, States states, View out) override {
     inner_.shift(rows, x, mu, states, out);
   }
-  void convolve(Rows rows, View x, const Convolution& convolution, States states,
-                View out) override {
-    inner_.convolve(rows, x, convolution, states, out);
+  void convolves(Rows rows, std::span<const Convolved> all) override {
+    inner_.convolves(rows, all);
   }
   void features(View x, const RandomFeatures& features, View out) override {
     inner_.features(x, features, out);

@@ -2,6 +2,8 @@
 // head after them, and code that the layers of several families share.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +36,19 @@ std::vector<float> repeated(std::span<const float> numbers, int times);
 
 // Repeats the whole list `times` times: the numbers of one head, for each head.
 std::vector<float> tiled(std::span<const float> numbers, int times);
+
+// A list of products with the same number of rows, which are computed at once.
+class Products {
+ public:
+  void add(const Product& product) { products_[count_++] = product; }
+  void compute(Backend& lane) const {
+    if (count_ > 0) lane.matmuls(std::span(products_).first(count_));
+  }
+
+ private:
+  std::array<Product, 8> products_;
+  size_t count_ = 0;
+};
 
 // The constructor of a subclass reads its layers, and then calls read_head().
 class LayeredNetwork : public Network {

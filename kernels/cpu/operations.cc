@@ -205,23 +205,26 @@ void CpuOperations::shift(Rows rows, View x, View mu, States states, View out) {
   });
 }
 
-void CpuOperations::convolve(Rows rows, View x, const Convolution& convolution, States states,
-                             View out) {
-  check_convolve(x, convolution, out);
-  check_inputs(rows, out, "convolve: the rows' inputs are out's");
-  const int64_t each = int64_t{out.rows} * out.cols;
-  split_columns(rows, x.cols, each, [&](int row, int begin, int end) {
+void CpuOperations::convolves(Rows rows, std::span<const Convolved> all) {
+  for (const Convolved& one : all) convolve_one(rows, one);
+}
+
+void CpuOperations::convolve_one(Rows rows, const Convolved& one) {
+  check_convolve(one.x, *one.convolution, one.out);
+  check_inputs(rows, one.out, "convolve: the rows' inputs are out's");
+  const int64_t each = int64_t{one.out.rows} * one.out.cols;
+  split_columns(rows, one.x.cols, each, [&](int row, int begin, int end) {
     const int input = rows.first[row] - rows.first[0];
-    kernels_.convolve({.x = {x.f32(input), x.stride},
-                       .weight = matrix(convolution.weight),
-                       .bias = convolution.bias.f32(),
-                       .activation = convolution.activation,
-                       .taps = convolution.taps(),
-                       .channels = x.cols,
+    kernels_.convolve({.x = {one.x.f32(input), one.x.stride},
+                       .weight = matrix(one.convolution->weight),
+                       .bias = one.convolution->bias.f32(),
+                       .activation = one.convolution->activation,
+                       .taps = one.convolution->taps(),
+                       .channels = one.x.cols,
                        .inputs = rows.first[row + 1] - rows.first[row],
-                       .state = state_of(states, rows.slot[row]),
-                       .out = out.f32(input),
-                       .out_stride = out.stride},
+                       .state = state_of(one.states, rows.slot[row]),
+                       .out = one.out.f32(input),
+                       .out_stride = one.out.stride},
                       begin, end);
   });
 }

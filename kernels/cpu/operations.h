@@ -50,13 +50,11 @@ class alignas(64) CpuOperations : public Backend {
   void run(Rows, int64_t, const Pass&) override { check(false, "run: not from within a pass"); }
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
-  void matmul(View x, const Weight& weight, End end, View out) override;
   void matmuls(std::span<const Product> products) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
   void shift(Rows rows, View x, View mu, States states, View out) override;
-  void convolve(Rows rows, View x, const Convolution& convolution, States states,
-                View out) override;
+  void convolves(Rows rows, std::span<const Convolved> all) override;
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
@@ -76,8 +74,10 @@ class alignas(64) CpuOperations : public Backend {
   bool is_shared_by_rows(int rows) const {
     return cpu::divide_up(rows, kernels_.block_rows) >= 2 * sharing_.threads();
   }
+  void multiply_alone(const Product& product);
   void multiply(View x, const Weight& weight, const End& end, View out, int first, int last);
   void round(View x, Precision precision);
+  void convolve_one(Rows rows, const Convolved& one);
   template <typename F>
   void split_columns(Rows rows, int columns, int64_t each, const F& body);
   void sample_row(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,

@@ -58,8 +58,18 @@ void CpuOperations::make_room_for(const HostTensor& weight, Precision precision)
   grow_scratch(std::max(precision == Precision::kFp32 ? 0 : rounded, int64_t{2} * weight.rows));
 }
 
-void CpuOperations::matmul(View x, const Weight& weight, End end, View out) {
-  check_matmul(x, weight, end, out);
+// One product, or the two of a product with a second weight.
+void CpuOperations::multiply_alone(const Product& product) {
+  check_product(product);
+  if (product.up != nullptr) {
+    multiply_alone({product.x, product.weight, product.end, product.out});
+    const End times = {Activation::kNone, product.out};
+    return multiply_alone({product.x, product.up, times, product.out});
+  }
+  const View x = product.x;
+  const View out = product.out;
+  const Weight& weight = *product.weight;
+  const End& end = product.end;
   const int panels = divide_up(weight.out, kernels_.panel);
   const int64_t work = matmul_work(x, weight);
   if (!is_shared_by_rows(x.rows)) {
@@ -80,14 +90,20 @@ void CpuOperations::matmul(View x, const Weight& weight, End end, View out) {
 }
 
 void CpuOperations::matmuls(std::span<const Product> products) {
-  if (!sharing_.is_on() || products.empty() || is_shared_by_rows(products[0].x.rows)) {
-    Backend::matmuls(products);
+  const bool alone = !sharing_.is_on() || products.size() < 2 ||
+                     is_shared_by_rows(products[0].x.rows) ||
+                     std::ranges::any_of(products, [](const Product& one) { return one.up; });
+  if (alone) {
+    for (const Product& one : products) multiply_alone(one);
     return;
   }
-  check(products.size() <= kMostProducts, "matmuls: no more than the backend can share at once");
+  if (products.size() > kMostProducts) {
+    matmuls(products.first(kMostProducts));
+    return matmuls(products.subspan(kMostProducts));
+  }
   int64_t work = 1;
   for (const Product& one : products) {
-    check_matmul(one.x, *one.weight, one.end, one.out);
+    check_product(one);
     work += matmul_work(one.x, *one.weight);
   }
   std::array<PanelTasks, kMostProducts> shares;

@@ -34,6 +34,15 @@ constexpr bool kHasClusters = true;
 constexpr bool kHasClusters = false;
 #endif
 
+__device__ void multiply(FragmentC& c, const FragmentA& a, const FragmentB& b) {
+  asm volatile(  // stays where all of a warp come by
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
+      : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "r"(b.pair[0]),
+        "r"(b.pair[1]));
+}
+
 // ---- a block ------------------------------------------------------------------------------------
 
 // launch.h says what each member does. The bodies are there for the device alone; on the host they
@@ -52,7 +61,8 @@ class CudaBlock {
     T held_{};
   };
 
-  __host__ __device__ int64_t index() const { return blockIdx.x; }
+  __host__ __device__ int64_t index() const { return int64_t{blockIdx.x} - first_; }
+  __host__ __device__ void count_from(int first) { first_ = first; }
 
   template <typename T>
   __host__ __device__ T* shared() const {
@@ -410,15 +420,6 @@ class CudaBlock {
 #endif
 #endif
 
-  __device__ static void multiply(FragmentC& c, const FragmentA& a, const FragmentB& b) {
-    asm volatile(  // stays where all of a warp come by
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
-        : "r"(a.pair[0]), "r"(a.pair[1]), "r"(a.pair[2]), "r"(a.pair[3]), "r"(b.pair[0]),
-          "r"(b.pair[1]));
-  }
-
   // The warps' results, in the order of warps, for all threads.
   template <typename T, typename Join>
   __device__ static T join(T mine, const Join& join) {
@@ -431,6 +432,7 @@ class CudaBlock {
     return total;
   }
 
+  int first_ = 0;     // the block from which index() counts
   int meetings_ = 0;  // that the block has had
   int together_ = 1;  // blocks that meet
 };

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,7 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/penalize.h"
+#include "kernels/cuda/product_launch.h"
 #include "kernels/cuda/product_library.h"
 #include "kernels/cuda/recur_launch.h"
 #include "kernels/cuda/shift.h"
@@ -122,12 +124,11 @@ class DeviceBackend final : public Backend, public FusedSteps {
   }
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
-  void matmul(View x, const Weight& weight, End end, View out) override;
+  void matmuls(std::span<const Product> products) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
   void shift(Rows rows, View x, View mu, States states, View out) override;
-  void convolve(Rows rows, View x, const Convolution& convolution, States states,
-                View out) override;
+  void convolves(Rows rows, std::span<const Convolved> all) override;
   void features(View x, const RandomFeatures& features, View out) override;
   void recur(Rows rows, const Control* control, const Recurrence& recurrence,
              const RecurrenceInputs& inputs, States states, View out) override;
@@ -256,58 +257,25 @@ void DeviceBackend<Device>::embed(Rows rows, View values, const Control* control
 }
 
 template <typename Device>
-void DeviceBackend<Device>::matmul(View x, const Weight& weight, End end, View out) {
-  check_matmul(x, weight, end, out);
-  if (products_.are_used()) {
+void DeviceBackend<Device>::matmuls(std::span<const Product> products) {
+  const auto use = [&]<typename Kernel>(Kernel, const Launch& at,
+                                        const typename Kernel::Args& args) {
+    launch<Kernel>(at, args);
+  };
+  for (const Product& one : products) {
+    check_product(one);
+    if (!products_.are_used()) continue;
+    const End& end = one.end;
     check(end.activation <= Activation::kGelu && end.times.data == nullptr &&
-              end.plus.data == nullptr,
+              end.plus.data == nullptr && one.up == nullptr,
           "matmul: a library's products end with relu or gelu, as takes() has said");
-    products_.multiply(
-        x, weight, end.activation, out,
-        [&]<typename Kernel>(Kernel, const Launch& at, const typename Kernel::Args& args) {
-          launch<Kernel>(at, args);
-        });
-    return;
+    products_.multiply(one.x, *one.weight, end.activation, one.out, use);
   }
-  const MatmulArgs args = {.x = x.f32(),
-                           .x_stride = x.stride,
-                           .panels = weight.panels.data(),
-                           .bias = weight.bias.template as<float>(),
-                           .rows = x.rows,
-                           .in = weight.in,
-                           .out = weight.out,
-                           .end = {.activation = end.activation,
-                                   .times = end.times.f32(),
-                                   .plus = end.plus.f32(),
-                                   .times_stride = end.times.stride,
-                                   .plus_stride = end.plus.stride},
-                           .y = out.f32(),
-                           .y_stride = out.stride};
-  const auto as = [&]<typename Kernel>(Kernel) { launch<Kernel>(Kernel::launch(args), args); };
-  if (weight.precision == Precision::kBf16) {
-    // Large tiles read less; small tiles keep more multiprocessors busy. All tiles have the same
-    // order of sums.
-    const auto is_enough = [&]<typename Kernel>(Kernel) {
-      return Kernel::launch(args).blocks >= kEnoughBlocks;
-    };
-    if (x.rows > kTileM && is_enough(MatmulBf16<2, 8>())) {
-      as(MatmulBf16<2, 8>());
-    } else if (x.rows > kTileM || (x.rows > kFewRows && is_enough(MatmulBf16<1, 4>()))) {
-      as(MatmulBf16<1, 4>());
-    } else {
-      as(MatmulBf16<1, 1>());
-    }
-  } else if (weight.precision == Precision::kSplit) {
-    if (x.rows <= 256) {
-      as(MatmulBf16<1, 1, true>());
-    } else {
-      as(MatmulBf16<1, 4, true>());
-    }
-  } else if (x.rows == 1) {
-    as(MatmulFp32<1>());
-  } else {
-    as(MatmulFp32<8>());
-  }
+  if (products_.are_used()) return;
+  launch_products(products,
+                  [&]<typename Kernel>(Kernel kernel, const typename Kernel::Args& group) {
+                    use(kernel, Kernel::launch(group), group);
+                  });
 }
 
 inline NormArgs norm_args(View x, const Norm& norm, View out) {
@@ -371,23 +339,18 @@ void DeviceBackend<Device>::shift(Rows rows, View x, View mu, States states, Vie
 }
 
 template <typename Device>
-void DeviceBackend<Device>::convolve(Rows rows, View x, const Convolution& convolution,
-                                     States states, View out) {
-  check_convolve(x, convolution, out);
-  const ConvolveArgs args = {.rows = staged_.here(rows),
-                             .inputs = out.rows,
-                             .x = x.f32(),
-                             .x_stride = x.stride,
-                             .weight = convolution.weight.f32(),
-                             .weight_stride = convolution.weight.stride,
-                             .bias = convolution.bias.f32(),
-                             .activation = convolution.activation,
-                             .taps = convolution.taps(),
-                             .width = x.cols,
-                             .states = states,
-                             .out = out.f32(),
-                             .out_stride = out.stride};
-  launch<ConvolveKernel>(ConvolveKernel::launch(args), args);
+void DeviceBackend<Device>::convolves(Rows rows, std::span<const Convolved> all) {
+  using Together = Grouped<ConvolveKernel>;
+  for (size_t begin = 0; begin < all.size(); begin += Together::Args::kMost) {
+    Together::Args group;
+    const size_t count = std::min<size_t>(all.size() - begin, Together::Args::kMost);
+    for (const Convolved& one : all.subspan(begin, count)) {
+      check_convolve(one.x, *one.convolution, one.out);
+      const ConvolveArgs args = convolve_args(staged_.here(rows), one);
+      group.add(args, ConvolveKernel::launch(args).blocks);
+    }
+    launch<Together>(Together::launch(group), group);
+  }
 }
 
 template <typename Device>

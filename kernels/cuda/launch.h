@@ -2,7 +2,8 @@
 // tests, on the host.
 //
 // A kernel is a struct with
-//   Args                      plain data, passed by value
+//   Args                      plain data, passed by value. If it has bytes(), only this number of
+//                             its bytes may differ from those of Args()
 //   kThreads                  the threads of a block, a multiple of 32
 //   kResident                 how many blocks must fit in a multiprocessor's registers: the
 //                             compiler's budget, which it must keep without spilling
@@ -13,6 +14,7 @@
 //                             device has from compute capability 9.0 on
 // and `block` offers
 //   index()                   the index of the block in the launch
+//   count_from(first)         from now on, index() is the distance to the block with this index
 //   shared<T>()               the block's shared memory
 //   Each<T>                   a T for every thread: a register on a device. each[t] is thread t's
 //   each(body)                calls body(t) for every thread t. Afterwards the thread's warp sees

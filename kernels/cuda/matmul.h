@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -41,6 +42,16 @@ struct MatmulArgs {
   float* y;
   int64_t y_stride;
 };
+
+// A product with a second weight. Its end has an activation alone.
+struct GluArgs {
+  MatmulArgs gate;
+  const void* up_panels;
+  const float* up_bias;
+};
+
+// How a kernel reads weights: one, one in two parts (Precision::kSplit), or two (Product::up).
+enum class WeightForm : uint8_t { kOne, kSplit, kTwo };
 
 inline constexpr int kMatmulWarps = 4;
 
@@ -235,45 +246,57 @@ RUNNEL_DEVICE SplitPair split(Block& block, Two two) {
                               two.at[1] - bit_cast<float>(rounded & 0xffff0000))};
 }
 
-// A block computes kM x kN tiles of 16 x 8. With kSplit, x and the weight are sums of two bf16
-// numbers. In each step, the products of x's remainders follow those of x's rounded numbers. In
-// each chunk, the products of the weight's remainders follow both steps.
-template <int kM, int kN, bool kSplit = false>
+// A block computes kM x kN tiles of 16 x 8. With WeightForm::kSplit, x and the weight are sums of
+// two bf16 numbers. In each step, the products of x's remainders follow those of x's rounded
+// numbers. In each chunk, the products of the weight's remainders follow both steps. With kTwo,
+// half of the tiles are of the first weight, and the others are the same tiles of the second one.
+template <int kM, int kN, WeightForm kForm = WeightForm::kOne>
 struct MatmulBf16 {
-  using Args = MatmulArgs;
+  static constexpr bool kSplit = kForm == WeightForm::kSplit;
+  static constexpr bool kTwo = kForm == WeightForm::kTwo;
+  using Args = std::conditional_t<kTwo, GluArgs, MatmulArgs>;
   static constexpr int kThreads = kMatmulWarps * kWarp;
   static constexpr int kResident = kM * kN >= 16 ? 3 : 4;
   // The number of rounds whose weights and inputs are loaded at once: as many as fit in registers.
   static constexpr int kAhead = kM * kN >= 16 || kSplit ? 1 : kM * kN >= 4 ? 2 : 4;
   static constexpr int kRows = kM * kTileM;
-  static constexpr int kCols = kN * kTileN;
+  static constexpr int kOutTiles = kTwo ? kN / 2 : kN;  // of 8 outputs
+  static constexpr int kOuts = kOutTiles * kTileN;
+  static constexpr int kCols =
+      kN * kTileN;  // sums in a row: of two weights twice as many as outputs
 
   static constexpr Launch launch(const Args& args) {
-    const int64_t columns = (args.out + kCols - 1) / kCols;
-    return {.blocks = columns * ((args.rows + kRows - 1) / kRows),
+    const int64_t columns = (first_of(args).out + kOuts - 1) / kOuts;
+    return {.blocks = columns * ((first_of(args).rows + kRows - 1) / kRows),
             .shared_bytes = int64_t{kMatmulWarps} * kRows * kCols * 4};
   }
 
   // The blocks of the first rows bring the weights of all.
   template <typename Block>
   RUNNEL_DEVICE static void ahead(Block& block, const Args& args) {
-    const int64_t tiles = (args.out + kTileN - 1) / kTileN;
-    const int64_t first = block.index() * kN;
+    const MatmulArgs& of = first_of(args);
+    const int64_t tiles = (of.out + kTileN - 1) / kTileN;
+    const int64_t first = block.index() * kOutTiles;
     if (first >= tiles) return;
-    const int words = tile_words((args.in + kChunkBf16 - 1) / kChunkBf16, kSplit);
+    const int words = tile_words((of.in + kChunkBf16 - 1) / kChunkBf16, kSplit);
     if (tiles * words * 4 > kMostPrefetched) return;
-    const int64_t count = tiles - first < kN ? tiles - first : kN;
-    block.prefetch(static_cast<const uint32_t*>(args.panels) + first * words,
-                   static_cast<uint32_t>(count * words * 4));
+    const int64_t count = tiles - first < kOutTiles ? tiles - first : kOutTiles;
+    const auto bring = [&](const void* panels) {
+      block.prefetch(static_cast<const uint32_t*>(panels) + first * words,
+                     static_cast<uint32_t>(count * words * 4));
+    };
+    bring(of.panels);
+    if constexpr (kTwo) bring(args.up_panels);
   }
 
   template <typename Block>
   RUNNEL_DEVICE static void run(Block& block, const Args& args) {
-    const int columns = (args.out + kCols - 1) / kCols;
-    const int tile = static_cast<int>(block.index() % columns) * kN;
+    const MatmulArgs& of = first_of(args);
+    const int columns = (of.out + kOuts - 1) / kOuts;
+    const int tile = static_cast<int>(block.index() % columns) * kOutTiles;
     const int row = static_cast<int>(block.index() / columns) * kRows;
     typename Block::template Each<Sums> c;
-    if (has_whole_chunks(args)) {
+    if (has_whole_chunks(of)) {
       add_up<true>(block, args, tile, row, c);
     } else {
       add_up<false>(block, args, tile, row, c);
@@ -290,7 +313,11 @@ struct MatmulBf16 {
         }
       }
     });
-    join_sums(block, args, row, tile * kTileN, kRows, kCols);
+    if constexpr (kTwo) {
+      join_both(block, args, row, tile * kTileN);
+    } else {
+      join_sums(block, args, row, tile * kTileN, kRows, kCols);
+    }
   }
 
  private:
@@ -314,8 +341,36 @@ struct MatmulBf16 {
     Given x[kCount];
   };
 
+  // The arguments of the product with the first weight.
+  RUNNEL_DEVICE static constexpr const MatmulArgs& first_of(const Args& args) {
+    if constexpr (kTwo) {
+      return args.gate;
+    } else {
+      return args;
+    }
+  }
+
+  // As join_sums(), where a row has the sums of the first weight, and then those of the second one.
+  template <typename Block>
+  RUNNEL_DEVICE static void join_both(Block& block, const Args& args, int row, int col) {
+    const MatmulArgs& of = args.gate;
+    const float* sums = block.template shared<float>();
+    block.each([&](int t) {
+      for (int i = t; i < kRows * kOuts; i += kThreads) {
+        const int m = row + i / kOuts;
+        const int n = col + i % kOuts;
+        if (m >= of.rows || n >= of.out) continue;
+        const float* gate = sums + i / kOuts * kCols + i % kOuts;
+        const float factor =
+            activate(of.end.activation, join_warps(gate, kRows * kCols) + of.bias[n]);
+        const float up = join_warps(gate + kOuts, kRows * kCols) + args.up_bias[n];
+        of.y[m * of.y_stride + n] = up * factor;
+      }
+    });
+  }
+
   // Whether two adjacent inputs can be loaded at once, and all chunks are whole.
-  RUNNEL_DEVICE static bool has_whole_chunks(const Args& args) {
+  RUNNEL_DEVICE static bool has_whole_chunks(const MatmulArgs& args) {
     return args.x_stride % 2 == 0 && args.in % kChunkBf16 == 0 &&
            reinterpret_cast<uintptr_t>(args.x) % alignof(Two) == 0;
   }
@@ -324,7 +379,7 @@ struct MatmulBf16 {
   template <bool kWhole, typename Block, typename EachC>
   RUNNEL_DEVICE static void add_up(Block& block, const Args& args, int tile, int row, EachC& c) {
     constexpr int kAtOnce = kWhole ? kAhead : 1;
-    const int chunks = (args.in + kChunkBf16 - 1) / kChunkBf16;
+    const int chunks = (first_of(args).in + kChunkBf16 - 1) / kChunkBf16;
     // Every warp computes the same number of rounds. A chunk after the last one is zeros.
     const int rounds = (chunks + kMatmulWarps - 1) / kMatmulWarps;
     for (int first = 0; first < rounds; first += kAtOnce) {
@@ -335,7 +390,7 @@ struct MatmulBf16 {
           const int chunk = (first + i) * kMatmulWarps + t / kWarp;
           if (chunk >= chunks) return;
           load_weights(args, tile, chunk, chunks, 0, t % kWarp, loads[t].b[i]);
-          load_inputs<kWhole>(args, row, chunk, t % kWarp, loads[t].x[i]);
+          load_inputs<kWhole>(first_of(args), row, chunk, t % kWarp, loads[t].x[i]);
         }
       });
       RUNNEL_UNROLL
@@ -374,19 +429,23 @@ struct MatmulBf16 {
   // Loads a chunk of each tile. With a split weight, a chunk of one part.
   RUNNEL_DEVICE static void load_weights(const Args& args, int tile, int chunk, int chunks,
                                          int part, int lane, Weights& b) {
-    const int tiles = (args.out + kTileN - 1) / kTileN;
+    const int tiles = (first_of(args).out + kTileN - 1) / kTileN;
     const int at = kSplit ? split_chunk(chunks, chunk, part) : chunk;
     for (int n = 0; n < kN; ++n) {
-      if (tile + n >= tiles) break;  // stays as it was: zero
-      const uint32_t* from = static_cast<const uint32_t*>(args.panels) +
-                             int64_t{tile + n} * tile_words(chunks, kSplit) + at * kChunkWords;
+      const int its_tile = tile + n % kOutTiles;
+      if (its_tile >= tiles) continue;  // stays as it was: zero
+      const void* panels = first_of(args).panels;
+      if constexpr (kTwo) panels = n < kOutTiles ? panels : args.up_panels;
+      const uint32_t* from = static_cast<const uint32_t*>(panels) +
+                             int64_t{its_tile} * tile_words(chunks, kSplit) + at * kChunkWords;
       const Pairs pairs = reinterpret_cast<const Pairs*>(from)[lane];
       for (int i = 0; i < 4; ++i) b.at[i / 2][n].pair[i % 2] = pairs.at[i];
     }
   }
 
   template <bool kWhole>
-  RUNNEL_DEVICE static void load_inputs(const Args& args, int row, int chunk, int lane, Given& to) {
+  RUNNEL_DEVICE static void load_inputs(const MatmulArgs& args, int row, int chunk, int lane,
+                                        Given& to) {
     for (int half = 0; half < 2; ++half) {
       for (int m = 0; m < kM; ++m) {
         for (int i = 0; i < 4; ++i) {

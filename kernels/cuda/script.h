@@ -26,13 +26,13 @@ class Script {
   void add(const Launch& launch, const typename Kernel::Args& args) {
     using Args = typename Kernel::Args;
     static_assert(std::is_trivially_copyable_v<Args>);
-    const Entry entry = {&play<Kernel>, launch, (sizeof(Args) + 15) / 16 * 16};
+    const Entry entry = {&play<Kernel>, launch, used_bytes(args)};
     const size_t at = bytes_.size();
-    bytes_.resize(at + sizeof(Entry) + entry.args_bytes);
+    bytes_.resize(at + sizeof(Entry) + padded(entry.args_bytes));
     std::memcpy(&bytes_[at], &entry, sizeof(Entry));
     Args same = args;
     __builtin_clear_padding(&same);  // because launches are compared by their bytes
-    std::memcpy(&bytes_[at + sizeof(Entry)], &same, sizeof(Args));
+    std::memcpy(&bytes_[at + sizeof(Entry)], &same, entry.args_bytes);
     ++launches_;
   }
 
@@ -41,8 +41,8 @@ class Script {
     for (size_t at = 0; at < bytes_.size();) {
       Entry entry;
       std::memcpy(&entry, &bytes_[at], sizeof(Entry));
-      entry.play(device, entry.launch, &bytes_[at + sizeof(Entry)]);
-      at += sizeof(Entry) + entry.args_bytes;
+      entry.play(device, entry, &bytes_[at + sizeof(Entry)]);
+      at += sizeof(Entry) + padded(entry.args_bytes);
     }
   }
 
@@ -53,16 +53,25 @@ class Script {
 
  private:
   struct Entry {
-    void (*play)(Device& device, const Launch& launch, const std::byte* args);
+    void (*play)(Device& device, const Entry& entry, const std::byte* args);
     Launch launch;
     size_t args_bytes;
   };
 
+  static constexpr size_t padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+  // The bytes of the arguments that are kept.
+  template <typename Args>
+  static size_t used_bytes(const Args& args) {
+    if constexpr (requires { args.bytes(); }) return args.bytes();
+    return sizeof(Args);
+  }
+
   template <typename Kernel>
-  static void play(Device& device, const Launch& launch, const std::byte* bytes) {
-    typename Kernel::Args args;
-    std::memcpy(&args, bytes, sizeof(args));
-    device.template launch<Kernel>(launch, args);
+  static void play(Device& device, const Entry& entry, const std::byte* bytes) {
+    typename Kernel::Args args = {};
+    std::memcpy(&args, bytes, entry.args_bytes);
+    device.template launch<Kernel>(entry.launch, args);
   }
 
   std::vector<std::byte> bytes_;

@@ -41,6 +41,23 @@ struct ConvolveArgs {
   int64_t out_stride;
 };
 
+inline ConvolveArgs convolve_args(Rows rows, const Convolved& one) {
+  const auto& [x, convolution, states, out] = one;
+  return {.rows = rows,
+          .inputs = out.rows,
+          .x = x.f32(),
+          .x_stride = x.stride,
+          .weight = convolution->weight.f32(),
+          .weight_stride = convolution->weight.stride,
+          .bias = convolution->bias.f32(),
+          .activation = convolution->activation,
+          .taps = convolution->taps(),
+          .width = x.cols,
+          .states = states,
+          .out = out.f32(),
+          .out_stride = out.stride};
+}
+
 // A block computes 128 columns of a row.
 struct ByColumns {
   static constexpr int kThreads = 128;

@@ -201,8 +201,6 @@ class GatedLinear final : public LayeredNetwork {
  private:
   void pass(const Run& run) const override;
   void project(const Run& run, const Layer& layer) const;
-  void low_rank(const Run& run, const Weight& in, const Weight& weight, const Matrix& low,
-                View out) const;
   void mix(const Run& run, const Layer& layer) const;
   void feed_forward(const Run& run, const Layer& layer) const;
 
@@ -237,32 +235,36 @@ GatedLinear::GatedLinear(const GatedLinearSpec& sizes, const NetworkParts& parts
   if (sizes.corrects() && sizes.beta) beta_ = device(sizes.heads);
 }
 
-// The products and convolutions that give q, k and v.
+// All products of the normed input at once, then the second ones of low rank, then the convolutions
+// of q, k and v.
 void GatedLinear::project(const Run& run, const Layer& layer) const {
   const View u = run.of(u_.view);
+  Products first, second;
   const std::pair<const Projection&, View> all[] = {
       {layer.q, run.of(q_.view)}, {layer.k, run.of(k_.view)}, {layer.v, run.of(v_.view)}};
-  const auto product = [&](int i) {
-    const auto& [of, out] = all[i];
-    return Product{u, &of.weight, sizes_.taps > 0 ? Activation::kNone : of.activation, out};
-  };
-  const Product products[] = {product(0), product(1), product(2)};
-  run.lane.matmuls(products);
-  if (sizes_.taps == 0) return;
   for (const auto& [of, out] : all) {
-    run.lane.convolve(run.rows, out, of.convolution, run.states_at(of.inputs), out);
+    first.add({u, &of.weight, sizes_.taps > 0 ? Activation::kNone : of.activation, out});
   }
-}
-
-// out = the normed input through one matrix, or through two of low rank.
-void GatedLinear::low_rank(const Run& run, const Weight& in, const Weight& weight,
-                           const Matrix& low, View out) const {
-  View x = run.of(u_.view);
-  if (in.out > 0) {
-    run.lane.matmul(x, in, Activation::kNone, run.of(low.view));
-    x = run.of(low.view);
-  }
-  run.lane.matmul(x, weight, Activation::kNone, out);
+  const auto add = [&](const Weight& in, const Weight& weight, const Matrix& low,
+                       const Matrix& out) {
+    if (weight.out == 0) return;
+    if (in.out > 0) first.add({u, &in, Activation::kNone, run.of(low.view)});
+    const Product last = {in.out > 0 ? run.of(low.view) : u, &weight, Activation::kNone,
+                          run.of(out.view)};
+    (in.out > 0 ? second : first).add(last);
+  };
+  add(layer.decay_in, layer.decay, decay_low_, decay_);
+  add({}, layer.beta, {}, beta_);
+  add(layer.gate_in, layer.gate, gate_low_, gate_);
+  first.compute(run.lane);
+  second.compute(run.lane);
+  if (sizes_.taps == 0) return;
+  const auto convolved = [&](int i) {
+    const auto& [of, out] = all[i];
+    return Convolved{out, &of.convolution, run.states_at(of.inputs), out};
+  };
+  const Convolved convolutions[] = {convolved(0), convolved(1), convolved(2)};
+  run.lane.convolves(run.rows, convolutions);
 }
 
 void GatedLinear::mix(const Run& run, const Layer& layer) const {
@@ -275,21 +277,17 @@ void GatedLinear::mix(const Run& run, const Layer& layer) const {
     inputs.decay = std::exchange(inputs.k, {});
   } else if (sizes_.decay_width() > 0) {
     inputs.decay = run.of(decay_.view);
-    low_rank(run, layer.decay_in, layer.decay, decay_low_, inputs.decay);
   }
-  if (layer.beta.out > 0) {
-    inputs.rate = run.of(beta_.view);
-    lane.matmul(run.of(u_.view), layer.beta, Activation::kNone, inputs.rate);
-  }
+  if (layer.beta.out > 0) inputs.rate = run.of(beta_.view);
   if (sizes_.rotates()) inputs.turn = positions(run);
   const View y = run.of(y_.view);
   lane.recur(run.rows, run.control, layer.recurrence, inputs, run.states_at(layer.state), y);
   if (sizes_.gate) {
-    const View gate = run.of(gate_.view);
-    low_rank(run, layer.gate_in, layer.gate, gate_low_, gate);
     const bool kda = sizes_.mixer == GatedMixer::kKda;
-    lane.gated_norm(y, layer.output_norm.norm(),
-                    {.by = gate, .activation = kda ? Activation::kSigmoid : Activation::kSilu}, y);
+    lane.gated_norm(
+        y, layer.output_norm.norm(),
+        {.by = run.of(gate_.view), .activation = kda ? Activation::kSigmoid : Activation::kSilu},
+        y);
   } else {
     lane.norm(y, View{}, layer.output_norm.norm(), y);
   }
@@ -302,8 +300,8 @@ void GatedLinear::feed_forward(const Run& run, const Layer& layer) const {
   const View u = run.of(u_.view);
   const View hidden = run.of(hidden_.view);
   run.lane.norm(x, View{}, layer.ffn_norm.norm(), u);
-  run.lane.matmul(u, layer.ffn_gate, Activation::kSilu, hidden);
-  run.lane.matmul(u, layer.ffn_up, {Activation::kNone, hidden}, hidden);
+  const Product gated = {u, &layer.ffn_gate, Activation::kSilu, hidden, &layer.ffn_up};
+  run.lane.matmuls({&gated, 1});
   run.lane.matmul(hidden, layer.ffn_down, {Activation::kNone, {}, x}, x);
 }
 

@@ -41,6 +41,7 @@ class Hybrid final : public LayeredNetwork {
   void allocate(const NetworkParts& parts);
   // x += y through a product.
   void add(const Run& run, View y, const Scaled& product) const;
+  void project(const Run& run, const Layer& layer) const;
   void mix(const Run& run, const Layer& layer) const;
   void mamba2(const Run& run, const RecurrentMixer& mixer) const;
   void delta(const Run& run, const RecurrentMixer& mixer) const;
@@ -93,7 +94,6 @@ void Hybrid::allocate(const NetworkParts& parts) {
     rate_ = device(sizes_.recurrent_heads);
     dt_ = device(sizes_.recurrent_heads);
   }
-  if (sizes_.style == HybridStyle::kLfm2) z_ = device(sizes_.width);
   if (!sizes_.has_attention()) return;
   attended_ = device(sizes_.width);
   q_ = device(sizes_.attended());
@@ -106,6 +106,37 @@ void Hybrid::add(const Run& run, View y, const Scaled& product) const {
   run.lane.matmul(y, product.weight, {Activation::kNone, spread(product.factors, x.rows), x}, x);
 }
 
+// The products of the mixers' inputs: of both mixers at once, if a layer has two.
+void Hybrid::project(const Run& run, const Layer& layer) const {
+  Products products;
+  if (layer.recurrent && sizes_.is_mamba2()) {
+    const Scaled& in = layer.recurrent->in;
+    const View projected = run.of(projected_.view);
+    products.add({run.of(u_.view),
+                  &in.weight,
+                  {Activation::kNone, spread(in.factors, projected.rows)},
+                  projected});
+  } else if (layer.recurrent && sizes_.style == HybridStyle::kQwen35) {
+    const RecurrentMixer& mixer = *layer.recurrent;
+    const View u = run.of(u_.view);
+    products.add({u, &mixer.in.weight, Activation::kNone, run.of(projected_.view)});
+    products.add({u, &mixer.z, Activation::kNone, run.of(z_.view)});
+    products.add({u, &mixer.rate, Activation::kNone, run.of(rate_.view)});
+    products.add({u, &mixer.dt, Activation::kNone, run.of(dt_.view)});
+  }
+  if (layer.attention) {
+    const AttentionMixer& mixer = *layer.attention;
+    const View u = run.of(attended_.view);
+    products.add({u, &mixer.q, Activation::kNone, run.of(q_.view)});
+    products.add({u,
+                  &mixer.k.weight,
+                  {Activation::kNone, spread(mixer.k.factors, u.rows)},
+                  run.of(k_.view)});
+    products.add({u, &mixer.v, Activation::kNone, run.of(v_.view)});
+  }
+  products.compute(run.lane);
+}
+
 // Both mixers of a layer read what was there before either of them.
 void Hybrid::mix(const Run& run, const Layer& layer) const {
   const View x = stream(run);
@@ -113,6 +144,7 @@ void Hybrid::mix(const Run& run, const Layer& layer) const {
   if (layer.attention) {
     run.lane.norm(x, View{}, norm(layer.attention_norm), run.of(attended_.view));
   }
+  project(run, layer);
   if (layer.recurrent && sizes_.is_mamba2()) {
     mamba2(run, *layer.recurrent);
   } else if (layer.recurrent && sizes_.style == HybridStyle::kQwen35) {
@@ -126,8 +158,6 @@ void Hybrid::mix(const Run& run, const Layer& layer) const {
 void Hybrid::mamba2(const Run& run, const RecurrentMixer& mixer) const {
   Backend& lane = run.lane;
   const View projected = run.of(projected_.view);
-  lane.matmul(run.of(u_.view), mixer.in.weight,
-              {Activation::kNone, spread(mixer.in.factors, projected.rows)}, projected);
   const int inner = sizes_.inner();
   const int keys = sizes_.keys();
   const View z = projected.columns(0, inner);
@@ -148,16 +178,10 @@ void Hybrid::mamba2(const Run& run, const RecurrentMixer& mixer) const {
 
 void Hybrid::delta(const Run& run, const RecurrentMixer& mixer) const {
   Backend& lane = run.lane;
-  const View u = run.of(u_.view);
   const View qkv = run.of(projected_.view);
   const View z = run.of(z_.view);
   const View rate = run.of(rate_.view);
   const View dt = run.of(dt_.view);
-  const Product products[] = {{u, &mixer.in.weight, Activation::kNone, qkv},
-                              {u, &mixer.z, Activation::kNone, z},
-                              {u, &mixer.rate, Activation::kNone, rate},
-                              {u, &mixer.dt, Activation::kNone, dt}};
-  lane.matmuls(products);
   lane.convolve(run.rows, qkv, mixer.convolution, run.states_at(mixer.inputs), qkv);
   const int keys = sizes_.keys();
   const RecurrenceInputs inputs = {.q = qkv.columns(0, keys),
@@ -175,10 +199,9 @@ void Hybrid::delta(const Run& run, const RecurrentMixer& mixer) const {
 void Hybrid::convolution(const Run& run, const RecurrentMixer& mixer) const {
   Backend& lane = run.lane;
   const View u = run.of(u_.view);
-  const View gate = run.of(z_.view);
   const View x = run.of(projected_.view);
-  lane.matmul(u, mixer.before, Activation::kNone, gate);
-  lane.matmul(u, mixer.in.weight, {Activation::kNone, gate}, x);
+  const Product gated = {u, &mixer.before, Activation::kNone, x, &mixer.in.weight};
+  lane.matmuls({&gated, 1});
   lane.convolve(run.rows, x, mixer.convolution, run.states_at(mixer.inputs), x);
   lane.matmul(u, mixer.after, {Activation::kNone, x}, x);
   add(run, x, mixer.out);
@@ -190,11 +213,6 @@ void Hybrid::attend(const Run& run, const AttentionMixer& mixer) const {
   const View q = run.of(q_.view);
   const View k = run.of(k_.view);
   const View v = run.of(v_.view);
-  const Product products[] = {
-      {u, &mixer.q, Activation::kNone, q},
-      {u, &mixer.k.weight, {Activation::kNone, spread(mixer.k.factors, k.rows)}, k},
-      {u, &mixer.v, Activation::kNone, v}};
-  lane.matmuls(products);
   if (sizes_.norms_heads()) {
     lane.norm(q, View{}, norm(mixer.query_norm, sizes_.heads), q);
     lane.norm(k, View{}, norm(mixer.key_norm, sizes_.kv_heads), k);
@@ -216,14 +234,15 @@ void Hybrid::feed_forward(const Run& run, const FeedForward& layer) const {
   if (!sizes_.gates_ffn()) {
     lane.matmul(u, layer.up, Activation::kSquaredRelu, hidden);
   } else if (layer.gate.factors.view.data == nullptr) {
-    lane.matmul(u, layer.gate.weight, Activation::kSilu, hidden);
-    lane.matmul(u, layer.up, {Activation::kNone, hidden}, hidden);
+    const Product gated = {u, &layer.gate.weight, Activation::kSilu, hidden, &layer.up};
+    lane.matmuls({&gated, 1});
   } else {
     const View gate = hidden;
     hidden = run.of(up_.view);
-    lane.matmul(u, layer.gate.weight, {Activation::kNone, spread(layer.gate.factors, u.rows)},
-                gate);
-    lane.matmul(u, layer.up, Activation::kNone, hidden);
+    const Product both[] = {
+        {u, &layer.gate.weight, {Activation::kNone, spread(layer.gate.factors, u.rows)}, gate},
+        {u, &layer.up, Activation::kNone, hidden}};
+    lane.matmuls(both);
     lane.gated_norm(hidden, kNoNorm, {.by = gate}, hidden);
   }
   add(run, hidden, layer.down);

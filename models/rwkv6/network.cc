@@ -223,15 +223,19 @@ void Rwkv6::time_mixing(const Run& run, const Layer& layer) const {
   mix_inputs(run, layer);
   RecurrenceInputs inputs = {.q = run.of(r_.view), .k = run.of(k_.view), .v = run.of(v_.view)};
   const View g = run.of(g_.view);
+  const bool six = sizes_.is_six();
+  const View w = six ? mixed(run, kW) : View{};
+  const View w_low = six ? run.of(w_low_.view) : View{};
   const Product products[] = {{mixed(run, kR), &layer.receptance, Activation::kNone, inputs.q},
                               {mixed(run, kK), &layer.key, Activation::kNone, inputs.k},
                               {mixed(run, kV), &layer.value, Activation::kNone, inputs.v},
-                              {mixed(run, kG), &layer.gate, Activation::kNone, g}};
-  lane.matmuls(products);
-  if (sizes_.is_six()) {
+                              {mixed(run, kG), &layer.gate, Activation::kNone, g},
+                              {w, &layer.decay_in, Activation::kTanh, w_low}};
+  const size_t absent = six ? 0 : 1;  // RWKV-5's decay is constant
+  lane.matmuls(std::span(products).first(std::size(products) - absent));
+  if (six) {
     inputs.decay = run.of(w_.view);
-    lane.matmul(mixed(run, kW), layer.decay_in, Activation::kTanh, run.of(w_low_.view));
-    lane.matmul(run.of(w_low_.view), layer.decay, Activation::kNone, inputs.decay);
+    lane.matmul(w_low, layer.decay, Activation::kNone, inputs.decay);
   }
   const View x = stream(run);
   const View y = run.of(y_.view);

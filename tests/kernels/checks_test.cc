@@ -69,6 +69,14 @@ TEST(ChecksDeathTest, LayersTakeWhatTheyWereMadeFor) {
   EXPECT_DEATH(check_matmul(shaped(2, 5), weight, end, shaped(2, 3)), "matmul: x .n, in.");
   EXPECT_DEATH(check_matmul(shaped(2, 5), weight, end, shaped(3, 4)), "matmul: x .n, in.");
   EXPECT_DEATH(check_matmul(shaped(3, 5), weight, end, shaped(3, 4)), "out's shape");
+  Weight up;
+  up.in = 5;
+  up.out = 4;
+  check_product({shaped(2, 5), &weight, Activation::kSilu, shaped(2, 4), &up});
+  EXPECT_DEATH(check_product({shaped(2, 5), &weight, end, shaped(2, 4), &up}), "activation alone");
+  up.in = 6;
+  EXPECT_DEATH(check_product({shaped(2, 5), &weight, Activation::kSilu, shaped(2, 4), &up}),
+               "two weights of one shape");
   const Norm norm = {shaped(1, 4), shaped(1, 4), 1e-5F};
   check_norm(shaped(2, 4), View{}, norm, shaped(2, 4));
   check_norm(shaped(2, 4), shaped(3, 4), norm, shaped(2, 4));

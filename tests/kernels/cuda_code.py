@@ -89,7 +89,8 @@ def demangled(names):
     """`entry<runnel::cuda::MatmulBf16<1, 1> >(...)` as "MatmulBf16<1, 1>"; what is no kernel in full."""
     told = subprocess.run(["c++filt"], input="\n".join(names), text=True, stdout=subprocess.PIPE, check=True).stdout
     plain = [
-        re.sub(r".*?entry<(.*)>\(.*", r"\1", line).strip().replace("runnel::cuda::", "") for line in told.splitlines()
+        re.sub(r".*?entry<(.*)>\(.*", r"\1", line).strip().replace("runnel::cuda::", "").replace("> >", ">>")
+        for line in told.splitlines()
     ]
     return dict(zip(names, plain))
 

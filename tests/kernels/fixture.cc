@@ -26,9 +26,6 @@ class SharingBackend final : public ForwardingBackend {
              View out) override {
     share([&](Backend& lane) { lane.embed(rows, values, control, embedding, out); });
   }
-  void matmul(View x, const Weight& weight, End end, View out) override {
-    share([&](Backend& lane) { lane.matmul(x, weight, end, out); });
-  }
   void matmuls(std::span<const Product> products) override {
     share([&](Backend& lane) { lane.matmuls(products); });
   }
@@ -38,9 +35,8 @@ class SharingBackend final : public ForwardingBackend {
   void shift(Rows rows, View x, View mu, States states, View out) override {
     share([&](Backend& lane) { lane.shift(rows, x, mu, states, out); });
   }
-  void convolve(Rows rows, View x, const Convolution& convolution, States states,
-                View out) override {
-    share([&](Backend& lane) { lane.convolve(rows, x, convolution, states, out); });
+  void convolves(Rows rows, std::span<const Convolved> all) override {
+    share([&](Backend& lane) { lane.convolves(rows, all); });
   }
   void norm(View x, View residual, const Norm& norm, View out) override {
     share([&](Backend& lane) { lane.norm(x, residual, norm, out); });

@@ -63,7 +63,8 @@ class HostBlock {
     check_guard();
   }
 
-  int64_t index() const { return index_; }
+  int64_t index() const { return index_ - first_; }
+  void count_from(int first) { first_ = first; }
   template <typename T>
   T* shared() {
     return reinterpret_cast<T*>(shared_.data());
@@ -239,6 +240,7 @@ class HostBlock {
   }
 
   int64_t index_;
+  int64_t first_ = 0;  // the block from which index() counts
   HostCluster* cluster_;
   std::vector<double> shared_;
   int64_t shared_bytes_;

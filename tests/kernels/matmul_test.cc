@@ -168,14 +168,19 @@ TEST_P(Matmul, MatchesReferenceWhenThreadsShare) {
   }
 }
 
-// Matmuls at once have the bits of one after the other, whatever their sizes.
+// Matmuls at once have the bits of one after the other, whatever their sizes and precisions. There
+// are more than share one launch or one turn of the threads.
 TEST_P(Matmul, SeveralAtOnceAreThoseOfOneAfterTheOther) {
-  for (const int rows : {0, 1, 3, 40, 300}) {
-    for (const Precision precision : precisions_of(backend())) {
+  std::vector<Precision> precisions = precisions_of(backend());
+  precisions.push_back(backend().precise(Precision::kBf16));
+  for (const int rows : {0, 1, 9, 40, 260}) {
+    for (size_t mixed = 0; mixed <= precisions.size(); ++mixed) {
       std::vector<Problem> problems;
-      for (const int out : {300, 1, 64, 1000, 17, 33, 128, 2}) {
+      for (const int out :
+           {300, 1, 64, 1000, 17, 33, 128, 2, 8, 40, 700, 5, 16, 24, 32, 31, 9, 3}) {
         problems.emplace_back(rows, 100 + out % 7, out, static_cast<uint32_t>(out));
-        problems.back().precision = precision;
+        problems.back().precision =
+            precisions[mixed < precisions.size() ? mixed : problems.size() % precisions.size()];
       }
       std::vector<std::unique_ptr<Guarded>> x, y;
       std::vector<Weight> weights;
@@ -345,6 +350,85 @@ TEST_P(MatmulEnd, MultipliesAndAdds) {
           // In place: a residual.
           Guarded residual = plus;
           expect({activation, times.view(), residual.view()}, residual, true, true);
+        }
+      }
+    }
+  }
+}
+
+// Each of several matmuls has an end of its own.
+TEST_P(MatmulEnd, SeveralAtOnceEndAsOneAfterTheOther) {
+  constexpr int kIn = 64;
+  for (const Precision precision : precisions_of(backend())) {
+    for (const int rows : {1, 7, 33}) {
+      std::vector<Weight> weights;
+      std::vector<Guarded> out, times, plus;
+      Guarded x(rows, kIn);
+      x.fill(random_floats(int64_t{rows} * kIn, 1));
+      for (uint32_t i = 0; i < std::size(kAllActivations); ++i) {
+        const int width = 70 - 9 * static_cast<int>(i);
+        Problem problem(rows, kIn, width, i);
+        problem.precision = precision;
+        weights.push_back(problem.pack(backend()));
+        out.emplace_back(rows, width, 1);
+        times.emplace_back(rows, width, 2);
+        plus.emplace_back(rows, width, 3);
+        times.back().fill(random_floats(int64_t{rows} * width, i + 1));
+        plus.back().fill(random_floats(int64_t{rows} * width, i + 2));
+      }
+      std::vector<Guarded> alone = plus;
+      std::vector<Product> products;
+      for (size_t i = 0; i < weights.size(); ++i) {
+        // Some multiply, some add, and some are residuals, in place.
+        const View factors = i % 2 == 0 ? times[i].view() : View{};
+        const auto product = [&](Guarded& terms, Guarded& to) {
+          return Product{
+              x.view(), &weights[i], {kAllActivations[i], factors, terms.view()}, to.view()};
+        };
+        const bool in_place = i % 3 == 0;
+        products.push_back(product(plus[i], in_place ? plus[i] : out[i]));
+        const Product one = product(alone[i], alone[i]);
+        backend().matmul(one.x, *one.weight, one.end, one.out);
+      }
+      backend().matmuls(products);
+      for (size_t i = 0; i < weights.size(); ++i) {
+        Guarded& found = i % 3 == 0 ? plus[i] : out[i];
+        found.expect_guards("matmuls");
+        EXPECT_TRUE(same_bits(found.values(), alone[i].values())) << rows << " rows, product " << i;
+      }
+    }
+  }
+}
+
+// A product with two weights has the bits of two products, alone and among others.
+TEST_P(MatmulEnd, ASecondWeightIsAProductThatMultiplies) {
+  for (const Precision precision : precisions_of(backend())) {
+    for (const int in : {3, 33, 64, 256}) {
+      for (const int out : {1, 9, 40, 300, 1100}) {
+        Problem gate(40, in, out, static_cast<uint32_t>(in + out));
+        Problem up(40, in, out, static_cast<uint32_t>(in * out + 3), out % 2 == 0);
+        gate.precision = up.precision = precision;
+        const Weight gates = gate.pack(backend());
+        const Weight ups = up.pack(backend());
+        for (const int rows : {0, 1, 5, 17, 40}) {
+          const Activation activation = kAllActivations[(in + out + rows) % 7];
+          Guarded x(rows, in, rows % 2);
+          x.fill({gate.x.begin(), gate.x.begin() + int64_t{rows} * in});
+          Guarded expected(rows, out, 1), found(rows, out, 2), other(rows, out, 3);
+          backend().matmul(x.view(), gates, activation, expected.view());
+          backend().matmul(x.view(), ups, {Activation::kNone, expected.view()}, expected.view());
+          const Product both[] = {{x.view(), &gates, activation, found.view(), &ups},
+                                  {x.view(), &ups, Activation::kNone, other.view()}};
+          backend().matmuls({both, 1});
+          found.expect_guards("matmuls");
+          ASSERT_TRUE(same_bits(found.values(), expected.values())) << rows << " x " << out;
+          Guarded again(rows, out);
+          std::swap(found, again);
+          const Product among[] = {both[1], {x.view(), &gates, activation, found.view(), &ups}};
+          backend().matmuls(among);
+          ASSERT_TRUE(same_bits(found.values(), expected.values())) << rows << " x " << out;
+          backend().matmul(x.view(), ups, Activation::kNone, expected.view());
+          ASSERT_TRUE(same_bits(other.values(), expected.values())) << rows << " x " << out;
         }
       }
     }

@@ -32,14 +32,12 @@ class MirrorBackend final : public ForwardingBackend {
     on_->embed(at, inputs, controls, there, mirror(out));
     bring_back();
   }
-  void matmul(View x, const Weight& weight, End end, View out) override {
-    const View from = mirror(x);
-    const View to = mirror(out);
-    const auto there = [&](View view) { return same(view, out) ? to : mirror(view); };
-    on_->matmul(from, weight, {end.activation, there(end.times), there(end.plus)}, to);
+  void matmuls(std::span<const Product> products) override {
+    std::vector<Product> there;
+    for (const Product& one : products) there.push_back(mirror(one));
+    on_->matmuls(there);
     bring_back();
   }
-  void matmuls(std::span<const Product> products) override { Backend::matmuls(products); }
   void norm(View x, View residual, const Norm& norm, View out) override {
     const View from = mirror(x);
     const View more = same(residual, x) ? from : mirror(residual);
@@ -62,15 +60,20 @@ class MirrorBackend final : public ForwardingBackend {
     on_->shift(at, from, mirror(mu), there, same(out, x) ? from : mirror(out));
     bring_back();
   }
-  void convolve(Rows rows, View x, const Convolution& convolution, States states,
-                View out) override {
+  void convolves(Rows rows, std::span<const Convolved> all) override {
     const Rows at = mirror(rows);
-    const View from = mirror(x);
-    Convolution filter = convolution;
-    filter.weight = mirror(convolution.weight);
-    filter.bias = mirror(convolution.bias);
-    const States there = mirror(states, rows, convolution.state_bytes());
-    on_->convolve(at, from, filter, there, same(out, x) ? from : mirror(out));
+    std::vector<Convolution> filters(all.size());
+    std::vector<Convolved> there;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const auto& [x, convolution, states, out] = all[i];
+      const View from = mirror(x);
+      filters[i] = *convolution;
+      filters[i].weight = mirror(convolution->weight);
+      filters[i].bias = mirror(convolution->bias);
+      there.push_back({from, &filters[i], mirror(states, rows, convolution->state_bytes()),
+                       same(out, x) ? from : mirror(out)});
+    }
+    on_->convolves(at, there);
     bring_back();
   }
   void features(View x, const RandomFeatures& features, View out) override {
@@ -164,6 +167,16 @@ class MirrorBackend final : public ForwardingBackend {
     const int64_t elements = int64_t{here.rows - 1} * here.stride + here.cols;
     there.data = mirror(static_cast<std::byte*>(here.data), elements * element_bytes(here.type));
     return there;
+  }
+  Product mirror(const Product& here) {
+    const View x = mirror(here.x);
+    const View out = mirror(here.out);
+    const auto there = [&](View view) { return same(view, here.out) ? out : mirror(view); };
+    return {x,
+            here.weight,
+            {here.end.activation, there(here.end.times), there(here.end.plus)},
+            out,
+            here.up};
   }
   Rows mirror(Rows here) {
     const int32_t* first =

@@ -149,6 +149,52 @@ TEST_P(Before, BitsDependOnTheRowAlone) {
   EXPECT_TRUE(same_bits(convolved.memory.values(), convolved_alone.memory.values()));
 }
 
+// Convolutions at once have the bits of one after the other. There are more than share a launch.
+TEST_P(Before, SeveralConvolutionsAreThoseOfOneAfterTheOther) {
+  struct One {
+    Guarded x, weight, bias, out;
+    SlotStates states;
+    Convolution convolution = {};
+    One(int inputs, int channels, int taps, uint32_t seed)
+        : x(inputs, channels, 1),
+          weight(taps, channels, 2),
+          bias(1, channels),
+          out(inputs, channels, 3),
+          states(3, (taps - 1) * channels) {
+      x.fill(random_floats(int64_t{inputs} * channels, seed));
+      weight.fill(random_floats(int64_t{taps} * channels, seed + 1));
+      bias.fill(random_floats(channels, seed + 2));
+    }
+  };
+  Batch batch({2, -1, 0}, {1, 2, 5});
+  std::vector<std::unique_ptr<One>> each, together;
+  std::vector<Convolved> all;
+  for (int i = 0; i < 11; ++i) {
+    for (auto* to : {&each, &together}) {
+      to->push_back(std::make_unique<One>(batch.inputs(), kWidths[i % std::size(kWidths)],
+                                          2 + i % 4, static_cast<uint32_t>(i)));
+      One& one = *to->back();
+      one.convolution = {one.weight.view(), i % 2 == 0 ? one.bias.view() : View{},
+                         i % 3 == 0 ? Activation::kNone : Activation::kSilu};
+    }
+    One& one = *together.back();
+    const bool in_place = i % 2 == 1;
+    all.push_back({one.x.view(), &one.convolution, one.states.states(),
+                   in_place ? one.x.view() : one.out.view()});
+    One& alone = *each.back();
+    backend().convolve(batch.rows(), alone.x.view(), alone.convolution, alone.states.states(),
+                       in_place ? alone.x.view() : alone.out.view());
+  }
+  backend().convolves(batch.rows(), all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    together[i]->out.expect_guards("convolves");
+    together[i]->x.expect_guards("convolves");
+    EXPECT_TRUE(same_bits(together[i]->x.values(), each[i]->x.values())) << i;
+    EXPECT_TRUE(same_bits(together[i]->out.values(), each[i]->out.values())) << i;
+    EXPECT_TRUE(same_bits(together[i]->states.memory.values(), each[i]->states.memory.values()));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Backends, Before, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
