@@ -70,7 +70,8 @@ struct Grouped {
   RUNNEL_DEVICE static void run(Block& block, const Args& group) {
     const int call = group.call_of(block.index());
     block.count_from(group.first[call]);
-    Kernel::run(block, group.one[call]);
+    const typename Kernel::Args args = group.one[call];  // read once, and then in registers
+    Kernel::run(block, args);
   }
 };
 
