@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "models/matrix.h"
 #include "models/network.h"
 #include "models/weights.h"
@@ -37,10 +38,13 @@ std::vector<float> repeated(std::span<const float> numbers, int times);
 // Repeats the whole list `times` times: the numbers of one head, for each head.
 std::vector<float> tiled(std::span<const float> numbers, int times);
 
-// A list of products with the same number of rows, which are computed at once.
+// A list of up to eight products with the same number of rows, which are computed at once.
 class Products {
  public:
-  void add(const Product& product) { products_[count_++] = product; }
+  void add(const Product& product) {
+    check(count_ < products_.size(), "products: at most eight at once");
+    products_[count_++] = product;
+  }
   void compute(Backend& lane) const {
     if (count_ > 0) lane.matmuls(std::span(products_).first(count_));
   }
