@@ -16,7 +16,7 @@ from tools import ROOT
 
 RUNNEL = os.environ["RUNNEL"]
 README = (ROOT / "README.md").read_text()
-MODELS = ("mnist-small", "text-small")
+SERVE = re.search(r"^build/release/runnel serve (zoo/.*?) --", README, re.MULTILINE)
 
 
 def block(start, language):
@@ -62,7 +62,8 @@ class InstallTest(unittest.TestCase):
         return done.stdout
 
     def test_the_readme_works_in_a_fresh_environment(self):
-        models = [ROOT / "zoo" / name for name in MODELS]
+        assert SERVE is not None
+        models = [ROOT / bundle for bundle in SERVE[1].split()]
         with serving.running(RUNNEL, models[0], self.folder / "log", [str(models[1]), "--threads", "1"]) as (
             _,
             address,
