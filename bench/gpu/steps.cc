@@ -52,8 +52,9 @@ bool agrees(const Settings& settings, Backend& gpu) {
   apart /= static_cast<double>(expected.size());
   size /= static_cast<double>(expected.size());
   // Random weights may give log-probabilities of hundreds of nats, which rounding moves as much
-  // further; those of trained models are below ten.
-  const double allowed = settings.precision == Precision::kFp32 ? 1e-3 : 3e-2;
+  // further; those of trained models are below ten. In bf16 a CPU is up to 0.05 nats from itself in
+  // fp32 (GLA of 340 million parameters).
+  const double allowed = settings.precision == Precision::kFp32 ? 1e-3 : 6e-2;
   const bool equal = apart < allowed * std::max(1.0, size / 10);
   std::printf("{\"numerics\": \"%s\", \"nats_from_cpu\": %.2e, \"nats\": %.1f, \"equal\": %s}\n",
               gpu.numerics(settings.precision).c_str(), apart, size, equal ? "true" : "false");
