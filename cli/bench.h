@@ -25,7 +25,9 @@ struct BenchOptions {
   // "samples".
   std::vector<std::string> what;
   std::vector<int> batches = {1, 8, 32, 128, 512};
-  int64_t values = 0;    // per sequence; 0: up to the last position, or 784 if there is none
+  // Values for each sequence. 0: up to the model's last position, or 784 if it has no last
+  // position.
+  int64_t values = 0;
   int64_t prompt = 512;  // values
   int64_t from = 0;      // the position at which sequences begin in "engine" and "operations"
   double seconds = 2;    // each measurement repeats whole runs for at least this time

@@ -27,6 +27,7 @@ import sys
 import time
 
 import torch
+from cuda_graph import captured, timed
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
@@ -210,36 +211,6 @@ def outputs(decoder, step):
     return [torch.stack(part) for part in zip(*found, strict=True)]
 
 
-def captured(static):
-    if not ON_GPU:
-        return static.step
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(2):
-            static.step()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        static.step()
-    return graph.replay
-
-
-def timed(step, seconds):
-    """Seconds a step."""
-    for _ in range(5):
-        step()
-    torch.cuda.synchronize()
-    begin, count = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds:
-        for _ in range(10):
-            step()
-        torch.cuda.synchronize()
-        count += 10
-    return (time.perf_counter() - begin) / count
-
-
 def report(preset, way, batch, step, seconds):
     if ON_GPU:
         each = timed(step, seconds)
@@ -254,7 +225,7 @@ def measure(preset, model, batch, seconds):
     report(preset, "eager", batch, eager.step, seconds)
     del eager
     static = Static(model, copied(start), batch)
-    replay = captured(static)
+    replay = captured(static.step) if ON_GPU else static.step
     static.load(start)
     found, found_chosen = outputs(static, replay)
     difference, largest = (found - logits).abs().max().item(), logits.abs().max().item()

@@ -15,10 +15,10 @@ fp32; they are then timed with TF32 products. Without a GPU only what needs none
 
 import json
 import sys
-import time
 
 import torch
 import torch.nn.functional as F
+from cuda_graph import captured, timed
 
 LM = {
     "layers": 24,
@@ -123,18 +123,9 @@ def draw(probabilities):
     return (probabilities / torch.empty_like(probabilities).exponential_()).argmax(-1, keepdim=True)
 
 
-def captured(network):
+def graph(network):
     """The network's step as a graph."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            network.step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        network.step()
-    return graph.replay
+    return captured(network.step)
 
 
 def compiled(network):
@@ -145,7 +136,7 @@ def compiled(network):
     return step
 
 
-WAYS = {"eager": lambda network: network.step, "graph": captured, "softmax": captured, "compiled": compiled}
+WAYS = {"eager": lambda network: network.step, "graph": graph, "softmax": graph, "compiled": compiled}
 
 
 def check_attention(sizes, device):
@@ -189,19 +180,6 @@ def check_way(name, sizes, device):
     assert torch.isfinite(found).all() and torch.allclose(found, expected, atol=1e-4), f"{name} is not the plain loop"
 
 
-def timed(step, batch, seconds):
-    for _ in range(5):
-        step()
-    torch.cuda.synchronize()
-    begin, count = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds:
-        for _ in range(10):
-            step()
-        torch.cuda.synchronize()
-        count += 10
-    return batch * count / (time.perf_counter() - begin)
-
-
 def say(**figures):
     print(json.dumps(figures), flush=True)
 
@@ -209,7 +187,7 @@ def say(**figures):
 def measure(name, sizes, batch, seconds):
     network = Network(sizes, batch, "cuda", softmax=name == "softmax")
     network.position.fill_(network.length // 2)
-    return round(timed(WAYS[name](network), batch, seconds), 1)
+    return round(batch / timed(WAYS[name](network), seconds), 1)
 
 
 def main():

@@ -97,8 +97,8 @@ void Call::stop(const Status& status) {
 }
 
 void Call::finish(const Status& status) {
-  // The state is released before the client is told that the call has ended, so that the next call
-  // finds it.
+  // The state is released before the client gets the end of the call, so that the client's next
+  // call finds it.
   stop(status);
   end_quota();
   {

@@ -12,7 +12,8 @@ namespace runnel {
 namespace {
 
 constexpr const char* kAllMethods = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
-// Headers that pages may read in addition to those that every page may read.
+// Browsers let pages of other origins read these headers as well as the few that are always
+// allowed.
 constexpr const char* kExposed =
     "Retry-After, Retry-After-Ms, X-Should-Retry, X-Request-Id, X-Session-Id, WWW-Authenticate, "
     "Allow";

@@ -39,6 +39,7 @@ class GpuBundle(unittest.TestCase):
         for path in (
             "bench/gpu/gpu_bundle",
             "bench/gpu/gpu_check",
+            "bench/gpu/cuda_graph.py",
             "bench/gpu/peers.py",
             "bench/gpu/report.py",
             "bench/gpu/serving",
