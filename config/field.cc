@@ -161,6 +161,13 @@ void add_storage_fields(std::vector<Field>& fields) {
       "storage.ca", "--storage-ca", [](ServerConfig& config) { return &config.storage_ca; },
       "PEM file of the certificate authorities that may sign the certificate of a rediss:// "
       "server; without it, the authorities of the system"));
+  fields.push_back(file_field(
+      "storage.cert", "--storage-cert", [](ServerConfig& config) { return &config.storage_cert; },
+      "PEM file of the certificate that this server shows to a rediss:// server, which may ask for "
+      "one"));
+  fields.push_back(file_field(
+      "storage.key", "--storage-key", [](ServerConfig& config) { return &config.storage_key; },
+      "PEM file of the private key of --storage-cert"));
   fields.push_back(storage_time(
       "storage.ttl_ms", "--storage-ttl-ms",
       [](ServerConfig& config, size_t) { return &config.storage_ttl_ms; }, 1000, int64_t{1} << 40,

@@ -222,13 +222,16 @@ Status check_address(const std::string& key, const std::string& address) {
                           "[::]:50051 or unix:PATH");
 }
 
+// The files of a certificate and its key, which are settings in a section.
+Status check_pair(const std::string& section, const std::string& cert, const std::string& key) {
+  if (cert.empty() == key.empty()) return {};
+  const auto [set, missing] = key.empty() ? std::pair(".cert", ".key") : std::pair(".key", ".cert");
+  return invalid_argument(section + set + " is set and " + section + missing +
+                          " is not: a certificate and its key go together");
+}
+
 Status check_tls(const ServerConfig& config) {
-  if (config.tls_cert.empty() != config.tls_key.empty()) {
-    const bool key = config.tls_key.empty();
-    return invalid_argument(
-        std::string(key ? "tls.cert is set and tls.key" : "tls.key is set and tls.cert") +
-        " is not: a certificate and its key go together");
-  }
+  if (Status s = check_pair("tls", config.tls_cert, config.tls_key); !s.ok()) return s;
   if (!config.tls_client_ca.empty() && config.tls_cert.empty()) {
     return invalid_argument(
         "tls.client_ca is set and tls.cert is not: certificates of clients need TLS; set tls.cert "
@@ -283,11 +286,15 @@ Status check_storage(const ServerConfig& config) {
     return invalid_argument(
         "storage.password_file is set, and storage.url is not of Redis: only Redis has a password");
   }
-  if (!config.storage_ca.empty() && !url.tls) {
-    return invalid_argument(
-        "storage.ca is set, and storage.url does not begin with rediss://: only TLS has "
-        "authorities");
+  for (const auto& [name, file] :
+       {std::pair("ca", &config.storage_ca), std::pair("cert", &config.storage_cert),
+        std::pair("key", &config.storage_key)}) {
+    if (file->empty() || url.tls) continue;
+    return invalid_argument("storage." + std::string(name) +
+                            " is set, and storage.url does not begin with rediss://: only TLS has "
+                            "certificates");
   }
+  if (Status s = check_pair("storage", config.storage_cert, config.storage_key); !s.ok()) return s;
   if (!url.user.empty() && config.storage_password_file.empty()) {
     return invalid_argument("storage.url names the user " + quote(url.user) +
                             "; set storage.password_file, the file of this user's password");

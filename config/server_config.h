@@ -42,6 +42,8 @@ struct ServerConfig {
   std::string storage_sync;            // of a directory: "none", "interval", "each"
   std::string storage_password_file;   // a file with the password of Redis; empty: no password
   std::string storage_ca;              // a file of authorities for rediss://; empty: the system's
+  std::string storage_cert;            // a file with the server's certificate for rediss://
+  std::string storage_key;             // a file with its private key
   int64_t storage_ttl_ms = 604800000;  // after which an unused session is removed from the store
   int64_t storage_lease_ms = 5000;     // after which other servers may take a call's session
   int64_t storage_timeout_ms = 1000;   // that a call waits for the store

@@ -42,7 +42,7 @@ Result<std::shared_ptr<Store>> open_redis(const StoreUrl& url, const StoreSettin
                                           const Clock& clock) {
   RedisOptions options = {.url = url};
   if (url.tls) {
-    auto tls = redis_tls(settings.ca);
+    auto tls = redis_tls(settings.tls);
     if (!tls.ok()) return tls.status();
     options.tls = std::move(*tls);
   }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "storage/redis_socket.h"
 #include "storage/store.h"
 
 namespace runnel {
@@ -17,8 +18,8 @@ struct StoreSettings {
   std::string url;                 // parse_store_url()
   std::string sync = "each";       // of a directory: "none", "interval" or "each"
   std::string password_file = {};  // of Redis; empty: it asks for none
-  std::string ca = {};             // of redis_tls()
-  StoreTimes times = {};
+  RedisTlsFiles tls = {};          // of Redis with TLS
+  StoreTimes times = {.ttl_ms = 604800000, .lease_ms = 5000, .timeout_ms = 1000};
 };
 
 // Opens a store. `clock` outlives it. INVALID_ARGUMENT, and errors of DirectoryStore::open() and

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/certificate.h"
 #include "base/text.h"
 
 namespace runnel {
@@ -28,9 +29,21 @@ std::string tls_error() {
   return reason == nullptr ? strerror(errno) : reason;
 }
 
+Status show_certificate(const RedisTlsFiles& files, SSL_CTX* context) {
+  const auto identity = read_identity(files.cert, files.key, std::chrono::system_clock::now());
+  if (!identity.ok()) return identity.status();
+  ERR_clear_error();
+  if (SSL_CTX_use_certificate_chain_file(context, files.cert.c_str()) == 1 &&
+      SSL_CTX_use_PrivateKey_file(context, files.key.c_str(), SSL_FILETYPE_PEM) == 1) {
+    return {};
+  }
+  return invalid_argument(quote(files.cert, 300) + " cannot be used for TLS: " + tls_error());
+}
+
 }  // namespace
 
-Result<std::shared_ptr<SSL_CTX>> redis_tls(const std::string& ca) {
+Result<std::shared_ptr<SSL_CTX>> redis_tls(const RedisTlsFiles& files) {
+  const std::string& ca = files.ca;
   ERR_clear_error();
   openssl::Context context(SSL_CTX_new(TLS_client_method()));
   const bool has_authorities =
@@ -44,6 +57,9 @@ Result<std::shared_ptr<SSL_CTX>> redis_tls(const std::string& ca) {
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_options(context.get(), SSL_OP_NO_RENEGOTIATION);
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
+  if (!files.cert.empty()) {
+    if (Status s = show_certificate(files, context.get()); !s.ok()) return s;
+  }
   return std::shared_ptr<SSL_CTX>(std::move(context));
 }
 

@@ -25,9 +25,15 @@ struct RedisOptions {
   std::shared_ptr<HostLookup> hosts = std::make_shared<HostLookup>();
 };
 
-// TLS that trusts the authorities in a file, or those of the system if `ca` is empty.
-// INVALID_ARGUMENT if they cannot be read.
-Result<std::shared_ptr<SSL_CTX>> redis_tls(const std::string& ca);
+// Paths of PEM files.
+struct RedisTlsFiles {
+  std::string ca = {};    // the authorities to trust; empty: those of the system
+  std::string cert = {};  // the certificate to show to Redis; empty: none
+  std::string key = {};   // its private key
+};
+
+// INVALID_ARGUMENT if a file cannot be used. Other errors are those of read_identity().
+Result<std::shared_ptr<SSL_CTX>> redis_tls(const RedisTlsFiles& files);
 
 // "Redis at HOST:PORT", for messages.
 std::string redis_name(const StoreUrl& url);

@@ -46,15 +46,10 @@ Status Host::open() {
     if (!keys.ok()) return keys.status();
     context_.seal_keys = std::move(*keys);
   }
-  if (storage_.url.empty() && storage_.store == nullptr) return {};
+  if (storage_.settings.url.empty() && storage_.store == nullptr) return {};
   std::shared_ptr<Store> store = storage_.store;
   if (store == nullptr) {
-    auto opened = open_store({.url = storage_.url,
-                              .sync = storage_.sync,
-                              .password_file = storage_.password_file,
-                              .ca = storage_.ca,
-                              .times = storage_.times},
-                             context_.clock);
+    auto opened = open_store(storage_.settings, context_.clock);
     if (!opened.ok()) return opened.status();
     store = std::move(*opened);
   }

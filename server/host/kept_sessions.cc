@@ -52,11 +52,11 @@ KeptSessions::KeptSessions(ServerContext& context, std::shared_ptr<Store> store,
                            const StorageOptions& options)
     : context_(context),
       store_(std::move(store)),
-      lease_(std::chrono::milliseconds(options.times.lease_ms)),
+      lease_(std::chrono::milliseconds(options.settings.times.lease_ms)),
       log_bytes_(options.log_bytes),
       answer_bytes_(options.answer_bytes),
       swept_(context.clock.now()),
-      threads_(kThreads, kMostJobs, std::chrono::milliseconds(options.times.timeout_ms),
+      threads_(kThreads, kMostJobs, std::chrono::milliseconds(options.settings.times.timeout_ms),
                context.clock),
       replays_(&context.mishaps) {
   sweep();

@@ -19,20 +19,17 @@
 #include "server/host/server_context.h"
 #include "server/host/stored_session.h"
 #include "server/host/task_thread.h"
+#include "storage/open_store.h"
 #include "storage/store.h"
 #include "storage/store_threads.h"
 
 namespace runnel {
 
 struct StorageOptions {
-  std::string url = {};            // as in StoreSettings; empty: sessions end with the process
-  std::string sync = "each";       // as in StoreSettings
-  std::string password_file = {};  // as in StoreSettings
-  std::string ca = {};             // as in StoreSettings
-  StoreTimes times = {.ttl_ms = 604800000, .lease_ms = 5000, .timeout_ms = 1000};
+  StoreSettings settings = {};        // without a URL, sessions end with the process
   int64_t log_bytes = 65536;          // the most bytes of a session's log; 0: no log
   int64_t answer_bytes = 65536;       // the most bytes of an answer; 0: answers are not kept
-  std::shared_ptr<Store> store = {};  // used instead of `url`, for tests
+  std::shared_ptr<Store> store = {};  // used instead of `settings`, for tests
 };
 
 class KeptSessions {

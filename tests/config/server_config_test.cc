@@ -136,10 +136,16 @@ TEST(ServerConfig, APasswordAndAuthoritiesAreThoseOfRedis) {
   EXPECT_THAT(check_config(config).message(), StartsWith("storage.password_file is set, and"));
   config.storage_url = "redis://ada@localhost";
   EXPECT_TRUE(check_config(config).ok());
-  config.storage_ca = "/ca";
-  EXPECT_THAT(check_config(config).message(), HasSubstr("does not begin with rediss://"));
-  config.storage_url = "rediss://ada@localhost";
-  EXPECT_TRUE(check_config(config).ok());
+  for (std::string* const file : {&config.storage_ca, &config.storage_cert, &config.storage_key}) {
+    config.storage_url = "redis://ada@localhost";
+    *file = "/file";
+    EXPECT_THAT(check_config(config).message(), HasSubstr("does not begin with rediss://"));
+    config.storage_url = "rediss://ada@localhost";
+    EXPECT_EQ(check_config(config).message(), file == &config.storage_cert
+                                                  ? "storage.cert is set and storage.key is not: a "
+                                                    "certificate and its key go together"
+                                                  : "");
+  }
   config.storage_password_file = "";
   EXPECT_THAT(check_config(config).message(), HasSubstr("names the user 'ada'"));
 }

@@ -313,7 +313,7 @@ TEST(RedisLogin, AnErrorDoesNotShowThePassword) {
 
 TEST(RedisLogin, AHandshakeThatIsNotAnsweredEndsInTime) {
   const LyingRedis redis([](const auto&) { return std::string(); });
-  RedisOptions options = {.url = redis.url(), .tls = *redis_tls(""), .timeout_ms = 100};
+  RedisOptions options = {.url = redis.url(), .tls = *redis_tls({}), .timeout_ms = 100};
   options.url.host = "localhost";
   options.url.tls = true;
   EXPECT_EQ(RedisClient::open(options).status().code(), Code::kUnavailable);

@@ -310,47 +310,83 @@ TEST_F(RedisStoreTest, AUserWithAPasswordNeedsTheCommandsOfTheDocsAlone) {
       Code::kInvalidArgument);
 }
 
-TEST_F(RedisStoreTest, TlsNeedsACertificateOfTheHostByTheAuthority) {
-  const TestFolder folder;
-  const TestAuthority authority("ours");
-  const PemPair pair = authority.issue("redis", "DNS:localhost");
-  const std::string ca = folder.write("ca.pem", authority.pem());
-  const std::string other = folder.write("other.pem", TestAuthority("theirs").pem());
-  const std::string certificate = folder.write("redis.pem", pair.certificate);
-  const std::string key = folder.write("redis.key", pair.key);
-  std::string port;
-  ASSERT_TRUE(eventually([&] {  // somebody may take the port before Redis does, which then ends
-    port = std::to_string(free_port());
-    redis_ = std::make_unique<RedisServer>(
-        std::vector<std::string>{"--bind", "127.0.0.1", "--tls-port", port, "--tls-auth-clients",
-                                 "no", "--tls-cert-file", certificate, "--tls-key-file", key});
-    return redis_->is_up();
-  }));
-  std::signal(SIGPIPE, SIG_IGN);  // as the program does
-  const auto opened = [&](const std::string& host, const std::string& authorities) {
-    const std::string url = "rediss://" + host + ":" + port;
-    return open_store({.url = url, .ca = authorities, .times = kTimes}, real_clock());
-  };
-  const auto store = opened("localhost", ca);
-  ASSERT_TRUE(store.ok()) << store.status().message();
-  auto& redis = dynamic_cast<RedisStore&>(**store);
-  const std::string state = state_of(5 * kRedisPieceBytes / 2, 'a');
-  ASSERT_TRUE(create(redis, kKey, state).ok());
-  EXPECT_TRUE(*load(redis) == state);
+class RedisTlsTest : public RedisStoreTest {
+ protected:
+  // A Redis that listens with TLS alone, at localhost. `asks`: "yes" if it asks for certificates.
+  void start_with_tls(const std::string& asks) {
+    std::signal(SIGPIPE, SIG_IGN);  // as the program does
+    const PemPair own = authority_.issue("redis", "DNS:localhost");
+    const std::string certificate = folder_.write("redis.pem", own.certificate);
+    const std::string key = folder_.write("redis.key", own.key);
+    ASSERT_TRUE(eventually([&] {  // somebody may take the port before Redis does, which then ends
+      port_ = std::to_string(free_port());
+      redis_ = std::make_unique<RedisServer>(std::vector<std::string>{
+          "--bind", "127.0.0.1", "--tls-port", port_, "--tls-auth-clients", asks, "--tls-cert-file",
+          certificate, "--tls-key-file", key, "--tls-ca-cert-file", ca_});
+      return redis_->is_up();
+    }));
+  }
+
+  Result<std::shared_ptr<Store>> opened(const RedisTlsFiles& files,
+                                        const std::string& host = "localhost") const {
+    return open_store({.url = "rediss://" + host + ":" + port_, .tls = files, .times = kTimes},
+                      real_clock());
+  }
+
+  // Saves a state of several pieces in a new session, and loads it.
+  void expect_works(const Result<std::shared_ptr<Store>>& store) {
+    ASSERT_TRUE(store.ok()) << store.status().message();
+    auto& redis = dynamic_cast<RedisStore&>(**store);
+    const std::string state = state_of(5 * kRedisPieceBytes / 2, 'a');
+    ASSERT_TRUE(create(redis, kKey, state).ok());
+    EXPECT_TRUE(*load(redis) == state);
+  }
+
+  const TestFolder folder_;
+  const TestAuthority authority_{"ours"};
+  const std::string ca_ = folder_.write("ca.pem", authority_.pem());
+  const std::string other_ = folder_.write("other.pem", TestAuthority("theirs").pem());
+  std::string port_;
+};
+
+TEST_F(RedisTlsTest, RedisNeedsACertificateOfItsHostByTheAuthority) {
+  start_with_tls("no");
+  const auto store = opened({.ca = ca_});
+  expect_works(store);
   for (const auto& [host, authorities, reason] :
-       {std::tuple("127.0.0.1", ca, "IP address mismatch"),
-        std::tuple("localhost", other, "unable to get local issuer certificate"),
+       {std::tuple("127.0.0.1", ca_, "IP address mismatch"),
+        std::tuple("localhost", other_, "unable to get local issuer certificate"),
         std::tuple("localhost", std::string(), "unable to get local issuer certificate")}) {
-    const Status status = opened(host, authorities).status();
+    const Status status = opened({.ca = authorities}, host).status();
     EXPECT_EQ(status.code(), Code::kUnavailable);
     EXPECT_THAT(status.message(), HasSubstr(reason));
   }
-  EXPECT_EQ(opened("localhost", folder.path("none")).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(opened({.ca = folder_.path("none")}).status().code(), Code::kInvalidArgument);
   const Status plain =
-      open_store({.url = "redis://localhost:" + port, .times = kTimes}, real_clock()).status();
+      open_store({.url = "redis://localhost:" + port_, .times = kTimes}, real_clock()).status();
   EXPECT_EQ(plain.code(), Code::kUnavailable);
   redis_->stop(SIGKILL);
-  EXPECT_EQ(redis.look(kKey).status().code(), Code::kUnavailable);
+  EXPECT_EQ((*store)->look(kKey).status().code(), Code::kUnavailable);
+}
+
+TEST_F(RedisTlsTest, ARedisThatAsksForACertificateGetsTheServersOwn) {
+  start_with_tls("yes");
+  const PemPair ours = authority_.issue("runnel");
+  const std::string cert = folder_.write("runnel.pem", ours.certificate);
+  const std::string key = folder_.write("runnel.key", ours.key);
+  expect_works(opened({.ca = ca_, .cert = cert, .key = key}));
+  const Status none = opened({.ca = ca_}).status();
+  EXPECT_EQ(none.code(), Code::kUnavailable);
+  EXPECT_THAT(none.message(), HasSubstr("certificate required"));
+  const PemPair theirs = TestAuthority("theirs").issue("runnel");
+  const std::string foreign_cert = folder_.write("theirs.pem", theirs.certificate);
+  const std::string foreign_key = folder_.write("theirs.key", theirs.key);
+  const Status foreign = opened({.ca = ca_, .cert = foreign_cert, .key = foreign_key}).status();
+  EXPECT_EQ(foreign.code(), Code::kUnavailable);
+  EXPECT_THAT(foreign.message(), HasSubstr("unknown ca"));
+  const Status mixed = opened({.ca = ca_, .cert = cert, .key = foreign_key}).status();
+  EXPECT_EQ(mixed.code(), Code::kInvalidArgument);
+  EXPECT_THAT(mixed.message(), HasSubstr("is not the key of"));
 }
 
 TEST_F(RedisStoreTest, AListLosesSessionsThatHaveExpired) {

@@ -32,7 +32,7 @@ class MoreThanSlots : public ::testing::Test {
     ServerOptions options;
     options.host.storage.log_bytes = 0;  // each call has a state
     const auto memory = std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(),
-                                                      StorageOptions().times, real_clock());
+                                                      StoreSettings().times, real_clock());
     options.host.storage.store =
         std::make_shared<FaultyStore>(memory, [this](const std::string& operation) {
           loads_ += operation == "load" ? 1 : 0;

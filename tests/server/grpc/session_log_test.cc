@@ -41,7 +41,7 @@ class SessionLogs : public ::testing::Test {
   // Servers that share a store.
   ServerOptions options() {
     ServerOptions options;
-    const auto memory = std::make_shared<MemoryStore>(shelf_, StorageOptions().times, clock_);
+    const auto memory = std::make_shared<MemoryStore>(shelf_, StoreSettings().times, clock_);
     options.host.storage.store = std::make_shared<FaultyStore>(
         memory,
         [this](const std::string& operation) { return before_ ? before_(operation) : Status(); });

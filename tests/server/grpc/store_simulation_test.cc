@@ -74,7 +74,7 @@ class StoreSimulation {
     std::unique_ptr<TestServer>& server = servers_[static_cast<size_t>(index)];
     server = nullptr;
     ServerOptions options;
-    const auto memory = std::make_shared<MemoryStore>(shelf_, StorageOptions().times, clock_);
+    const auto memory = std::make_shared<MemoryStore>(shelf_, StoreSettings().times, clock_);
     options.host.storage.store = std::make_shared<FaultyStore>(
         memory, [this](const std::string&) { return fault(8); },
         [this](const std::string&) { return fault(4); });

@@ -33,7 +33,7 @@ class StoredAnswers : public ::testing::Test {
   std::unique_ptr<TestServer> server(const Spec& spec = small_symbol_spec()) {
     ServerOptions options;
     options.host.storage.store =
-        std::make_shared<MemoryStore>(shelf_, StorageOptions().times, clock_);
+        std::make_shared<MemoryStore>(shelf_, StoreSettings().times, clock_);
     options.host.storage.log_bytes = log_bytes_;
     options.host.storage.answer_bytes = answer_bytes_;
     return std::make_unique<TestServer>(served_bundle(spec, 1, engine_), options, clock_);

@@ -28,7 +28,7 @@ class StoredLists : public ::testing::Test {
   StoredLists() {
     options_.host.storage.url = "dir:" + folder_.path() + "/store";
     options_.host.storage.sync = "none";
-    options_.host.storage.times.timeout_ms = 60000;
+    options_.host.storage.settings.times.timeout_ms = 60000;
   }
 
   std::unique_ptr<TestServer> server() const {
@@ -155,7 +155,7 @@ TEST_F(StoredLists, HaveAtMostAHundredSessionsOnAPage) {
 TEST(StoredList, ThatTheStoreDoesNotGiveIsAnError) {
   std::atomic<bool> fails{false};
   const auto memory = std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(),
-                                                    StorageOptions().times, real_clock());
+                                                    StoreSettings().times, real_clock());
   ServerOptions options;
   options.host.storage.store =
       std::make_shared<FaultyStore>(memory, [&](const std::string& operation) {

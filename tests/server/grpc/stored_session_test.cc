@@ -35,7 +35,7 @@ class StoredSessions : public ::testing::Test {
   StoredSessions() {
     options_.host.storage.url = "dir:" + folder_.path() + "/store";
     options_.host.storage.sync = "none";
-    options_.host.storage.times.timeout_ms = 60000;
+    options_.host.storage.settings.times.timeout_ms = 60000;
   }
 
   std::unique_ptr<TestServer> server() const {
@@ -365,7 +365,8 @@ TEST_F(StoredSessions, ACallThatWasCutOffIsMadeAgainOrLeftBehindOnPurpose) {
   }
   const auto crash = [&] {
     auto dead = DirectoryStore::open(
-        {.folder = folder_.path() + "/store", .times = options_.host.storage.times}, real_clock());
+        {.folder = folder_.path() + "/store", .times = options_.host.storage.settings.times},
+        real_clock());
     ASSERT_TRUE(dead.ok()) << dead.status().message();
     const auto begun =
         (*dead)->begin(key, {.owner = (*dead)->replica() + "/m", .request = "other", .seed = 0});
@@ -439,7 +440,7 @@ ServerOptions with_faulty_store(
     const std::shared_ptr<MemoryShelf>& shelf = std::make_shared<MemoryShelf>()) {
   ServerOptions options;
   options.host.storage.log_bytes = 0;
-  const auto memory = std::make_shared<MemoryStore>(shelf, StorageOptions().times, clock);
+  const auto memory = std::make_shared<MemoryStore>(shelf, StoreSettings().times, clock);
   options.host.storage.store = std::make_shared<FaultyStore>(memory, std::move(before));
   return options;
 }
