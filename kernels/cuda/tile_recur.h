@@ -124,8 +124,7 @@ class TileRecurrence {
            head_of(held) * states_.head_floats;
   }
 
-  // Each warp computes one item. If `behind` is not negative, starts loading the items from
-  // `behind` on.
+  // Each warp computes one item. Starts loading the items from `behind` on, unless it is negative.
   template <typename Out>
   RUNNEL_DEVICE RUNNEL_INLINE void run_items(const Turn& turn, int behind,
                                              typename Block::template Each<Held>& held,
