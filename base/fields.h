@@ -1,5 +1,5 @@
-// The fields of requests, by their canonical names, which faults use. They are the names of the
-// wire contract (proto/runnel/v1). Each door has its own words for them (base/field.h).
+// The canonical names of request fields, as the wire contract has them (proto/runnel/v1). Errors
+// name fields by them. Each door has its own words for them (base/field.h).
 #pragma once
 
 #include <array>

@@ -30,7 +30,7 @@ class RegularFile {
   ~RegularFile();
 
   int descriptor() const { return descriptor_; }
-  // Gives the descriptor away: the caller closes it.
+  // Transfers ownership of the descriptor: the caller must close it.
   int release();
 
   // The size when the file was opened.
@@ -55,15 +55,15 @@ class RegularFile {
   int64_t bytes_ = 0;
 };
 
-// The whole file. Errors as of RegularFile::open(), and INVALID_ARGUMENT when it has more than
+// The whole file. Errors as for RegularFile::open(), and INVALID_ARGUMENT when it has more than
 // `at_most` bytes.
 Result<std::string> read_file(const std::string& path, int64_t at_most);
 
 // The first `count` bytes of a file, or all if there are fewer.
 Result<std::string> read_head(const std::string& path, int64_t count);
 
-// OK if replace_file() will probably succeed. To be called before minutes of work, so that a
-// mistake is found early.
+// OK if replace_file() will probably succeed. Call it before a long computation, so that a mistake
+// is found early.
 Status check_writable(const std::string& path);
 
 // Replaces the file atomically: readers see either the old bytes or the new ones. The file gets
@@ -72,7 +72,7 @@ Status replace_file(const std::string& path, std::string_view bytes, int mode = 
 // The same with this owner, group and mode. INVALID_ARGUMENT if the process may not set them.
 Status replace_file(const std::string& path, std::string_view bytes, const FileAccess& access);
 
-// The same bytes in the types of binary formats, and back.
+// Convert between text and bytes without a copy.
 inline std::span<const uint8_t> as_bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
 }

@@ -6,7 +6,7 @@
 
 namespace runnel {
 
-// FNV-1a, 64 bits: the same on every machine. It does not resist inputs that are made to collide.
+// FNV-1a, 64 bits: the same on every machine. It is not collision-resistant.
 constexpr uint64_t hash_of(std::string_view text) {
   uint64_t hash = 14695981039346656037ULL;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;

@@ -41,7 +41,7 @@ class Gauge {
 struct Buckets {
   static constexpr size_t kCount = 18;
   std::array<int64_t, kCount> bounds;  // ascending; one more bucket takes values above the last
-  int64_t per_unit;  // how many units of the bounds make one unit of the metric's name
+  int64_t per_unit;  // units of the bounds per unit of the metric, such as 1e9 ns per s
 };
 
 // In nanoseconds, written as seconds: 0.1 ms to 60 s.
@@ -51,7 +51,7 @@ inline constexpr Buckets kTimeBuckets = {
      10'000'000'000, 30'000'000'000, 60'000'000'000},
     1'000'000'000};
 
-// For numbers of things, in powers of two: 1 to 131072.
+// For counts, in powers of two: 1 to 131072.
 inline constexpr Buckets kCountBuckets = {
     {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072},
     1};

@@ -20,8 +20,8 @@ std::string quoted_choices(std::span<const std::string_view> words);
 // "[3, 4]".
 std::string shape_text(std::span<const int64_t> shape);
 
-// `text` with control characters except newline and tab escaped as \xNN, because they could steer a
-// terminal.
+// `text` with control characters except newline and tab escaped as \xNN, because they could control
+// a terminal.
 std::string tame(std::string_view text);
 
 // 1234567 as "1,234,567".

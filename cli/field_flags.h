@@ -17,7 +17,7 @@ std::string_view chat_flag(std::string_view field);
 std::string_view session_flag(std::string_view field);
 std::string_view session_load_flag(std::string_view field);
 
-// The status with a command's flags in place of the fields in its message.
+// Replaces the fields in the status's message by the command's flags.
 Status in_flags(const Status& status, const FieldWord& flag_of);
 
 }  // namespace runnel

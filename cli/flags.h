@@ -1,5 +1,6 @@
-// The commands of the program and their flags. A command describes its flags here, and the function
-// that runs it. Only flags.cc includes the library that parses the command line.
+// The commands of the program and their flags. Each command uses these classes to describe its
+// flags and to set the function that runs it. Only flags.cc includes the library that parses the
+// command line.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ class Option;
 
 namespace runnel {
 
-// A check of a flag's word: "" if it can be used, otherwise the text that says what was expected.
+// Checks a flag's value. Returns "" if it is valid, otherwise a text that says what was expected.
 using CheckWord = std::function<std::string(const std::string& word)>;
 
 // One flag, or one positional argument, while the command is being described.
@@ -37,7 +38,7 @@ class Flag {
   const Flag& offers(std::vector<std::string> words) const;  // without a check
   const Flag& check(CheckWord check) const;
   const Flag& separated_by_commas() const;
-  const Flag& one_word_each() const;  // for a list: the flag is repeated for each word
+  const Flag& one_word_each() const;  // for a list: the flag is repeated for each value
   const Flag& from_environment(const char* variable) const;  // if the flag is not given
   const Flag& in_group(const char* title) const;             // a group in the help
   const Flag& without_type() const;                          // in the help
@@ -53,12 +54,12 @@ class Flag {
 struct FlagShape {
   std::vector<std::string> names;  // "-n", "--count"; only the name for a positional argument
   bool by_place = false;
-  std::string type;  // of its word: "INT"; "" if it takes no word
+  std::string type;  // of its value: "INT"; "" if it takes no value
   std::string what, default_text;
   std::vector<std::string> words;  // that completion offers; empty: file names
 };
 
-// A command, for the same.
+// A command, for the same purposes.
 struct CommandShape {
   std::string name, full_name;  // "list", "runnel session list"
   std::string what, footer;
@@ -82,13 +83,14 @@ class Command {
   Command command(const std::string& name, const std::string& what) const;
   Command under(const std::string& name) const;  // a subcommand that was added before
   void needs_command() const;                    // a subcommand is required
-  // Adds a flag with a word, or with several if `to` is a list: "--count,-n". A name without dashes
-  // is a positional argument. T is a string, a number, an optional of those, or a vector of those.
+  // Adds a flag with a value, or with several if `to` is a list: "--count,-n". A name without
+  // dashes is a positional argument. T is a string, a number, an optional of those, or a vector of
+  // those.
   template <typename T>
   Flag flag(const std::string& names, T& to, const std::string& what) const;
-  // Adds a flag without a word.
+  // Adds a flag without a value.
   Flag flag(const std::string& names, bool& to, const std::string& what) const;
-  // Adds a flag whose word is "true" if none is given; "--flag=false" gives a word.
+  // Adds a flag whose value is "true" if none is given; "--flag=false" gives a value.
   Flag choice(const std::string& name, std::string& to, const std::string& what) const;
   void footer(const std::string& text) const;
 
@@ -117,9 +119,9 @@ class Program {
 
   Command root() const;
 
-  // Parses the words and runs the command that they name. For wrong words, writes one line to err:
-  // the mistake, the nearest command or flag if one was probably meant, and the --help to read.
-  // Returns the exit code (console.h).
+  // Parses the words and runs the command that they name. If the words are invalid, writes one line
+  // to err: the mistake, the nearest command or flag if one was probably meant, and the --help to
+  // read. Returns the exit code (console.h).
   int run(std::vector<std::string> words, Console& console);
 
  private:

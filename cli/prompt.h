@@ -1,4 +1,4 @@
-// Reads one image of a file of images: "digit.png", "t10k-images-idx3-ubyte.gz#7".
+// Reads one image from a file of images: "digit.png", "t10k-images-idx3-ubyte.gz#7".
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace runnel {
 
-// A file and the index of one of its items. The index follows the last '#', unless a file has the
-// whole name. INVALID_ARGUMENT if the index is not a number.
+// A file and the index of one of its items. The index follows the last '#', unless a file exists
+// with the whole name. INVALID_ARGUMENT if the index is not a number.
 struct ItemName {
   std::string path;
   int64_t index = 0;
@@ -22,7 +22,7 @@ Result<ItemName> parse_item_name(const std::string& name);
 
 // OK if the file's items are images of `shape`. An idx file has items of {height, width} for one
 // channel, or {height, width, channels} for any number. INVALID_ARGUMENT names the file, the
-// expected shape and the found one.
+// expected shape and the actual one.
 Status check_idx_shape(const IdxFile& idx, const ImageShape& shape, const std::string& file);
 
 // The bytes of the image `name` in a PNG or idx file, which must have the model's shape.

@@ -262,8 +262,8 @@ std::vector<Field> make_fields() {
   fields.push_back(switch_field(
       "insecure_public", "--insecure-public",
       [](ServerConfig& config) { return &config.insecure_public; },
-      "accept an address that other machines reach although calls need no key, or send it without "
-      "TLS"));
+      "listen on an address that other machines reach, although calls need no key or send it "
+      "without TLS"));
   fields.push_back(file_field(
       "tls.cert", "--tls-cert", [](ServerConfig& config) { return &config.tls_cert; },
       "PEM file of the server's certificate and its chain; the port at address then accepts "

@@ -27,12 +27,12 @@ struct ServerConfig {
 
   std::vector<ModelConfig> models;
   std::string address;
-  std::string metrics_address;  // for metrics and probes by HTTP; empty: none
-  std::string http_address;     // for OpenAI's API by HTTP; empty: none
+  std::string metrics_address;  // for metrics and probes over HTTP; empty: none
+  std::string http_address;     // for OpenAI's API over HTTP; empty: none
   std::string http_hosts;       // host names in requests in addition to loopback's, with commas
   std::string http_origins;     // of pages that may call it in addition to its own, with commas
-  int64_t queue_time_ms = 0;    // how long calls by gRPC wait for a state by default
-  int64_t http_queue_time_ms = 30000;  // the same for calls by HTTP
+  int64_t queue_time_ms = 0;    // how long calls over gRPC wait for a state by default
+  int64_t http_queue_time_ms = 30000;  // the same for calls over HTTP
   std::string keys;                    // path of the file of keys; empty: no key is needed
   bool insecure_public = false;        // listens beyond this machine without keys, or without TLS
   std::string tls_cert, tls_key, tls_client_ca;  // paths; empty: none

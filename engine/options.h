@@ -26,12 +26,12 @@ struct EngineOptions {
   int64_t rewind_every = 0;
   // The most bytes of states that are kept in free slots for prompts that begin alike. 0: none.
   int64_t prefix_cache_bytes = 0;
-  // No state is kept after fewer values than this: reading them again is as fast as copying a
+  // Prefixes with fewer values are not kept: reading the values again is as fast as copying a
   // state.
   int64_t prefix_least = 16;
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
   Duration idle_timeout = std::chrono::milliseconds(limits::kIdleTimeoutMs.default_value);
-  // By which factor prompts may prolong a step that also has decoding rows. 0: no limit.
+  // The factor by which prompts may lengthen a step that also has decoding rows. 0: no limit.
   int64_t prompt_slowdown = 0;
   // Whether the engine's own thread computes steps. It then runs with a low priority.
   bool computes = false;

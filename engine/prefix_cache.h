@@ -1,7 +1,7 @@
-// An index of kept states of prompts. A prompt that begins like an earlier one is then read only
-// from the kept state on. Each state is in a slot of the model that counts as free, and is given up
-// as soon as a session needs the slot. The cache is only the index: its owner leases slots and
-// copies states.
+// An index of kept states of prompts. A prompt with the prefix of an earlier one is read only from
+// the end of the kept prefix. Each state is in a slot of the model that counts as free, and is
+// evicted as soon as a session needs the slot. The cache is only the index: its owner leases slots
+// and copies states.
 //
 // A state is found by its owner's name and by a digest of the values that it has consumed. The
 // digest is a polynomial over two prime fields with random coefficients, so that adding a value
@@ -10,8 +10,8 @@
 //
 // Chat programs make titles and tags with separate calls, whose prompts share nothing with the
 // conversation and never come again. Their states must not displace the conversation. So states
-// where a later prompt began are given up last, as long as they are at most half of all states. If
-// they are more, the state that was used longest ago is given up, of whatever kind it is.
+// from which a later prompt continued are evicted last, while they are at most half of all states.
+// If they are more, the least recently used state of any kind is evicted.
 //
 // All memory is allocated at construction, except for the names of owners in begin().
 #pragma once
@@ -40,9 +40,9 @@ struct PrefixKey {
   friend auto operator<=>(const PrefixKey&, const PrefixKey&) = default;
 };
 
-// The kinds of states. States of the first kind are given up first.
+// The kinds of states. States of the first kind are evicted first.
 enum class PrefixWorth : uint8_t {
-  kAnswer,  // kept after an answer; the state in the call's prompt is not far before it
+  kAnswer,  // kept after an answer, not long after a state kept in the prompt
   kPrompt,  // kept in a prompt
   kFound    // a prompt began at this state, or at an earlier state of the same sequence
 };
@@ -74,11 +74,10 @@ class PrefixCache {
   // Keeps the state in `slot`. The key must not be kept yet, and the cache must not be full.
   void add(const PrefixKey& key, SlotId slot, TimePoint now,
            PrefixWorth worth = PrefixWorth::kPrompt);
-  // Gives up one state: of those with the least worth, the state that was used longest ago. If more
-  // than half of all states are kFound, the worth does not matter. Returns the slot; none: the
-  // cache is empty.
+  // Evicts the least recently used of the states with the lowest worth. If more than half of all
+  // states are kFound, the worth does not matter. Returns the slot; none: the cache is empty.
   std::optional<SlotId> surrender();
-  // Gives up the state that was used longest ago, if that was before `since`.
+  // Evicts the least recently used state, if it was last used before `since`.
   std::optional<SlotId> expire(TimePoint since);
 
  private:

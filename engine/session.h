@@ -26,7 +26,7 @@ namespace runnel {
 enum class SessionEvent {
   kFeed,    // a call gives it values
   kSample,  // a call samples from it
-  kMove,    // its state is copied, to or from it
+  kMove,    // its state is copied, from it or into it
   kPause,   // the call has ended, and the session stays
   kEnd,     // its slot returns to the pool
 };
@@ -46,8 +46,8 @@ struct Session {
   int64_t position = 0;        // the position of the next value: the number of known values
   int32_t pending = kNoValue;  // the last known value, if it is not consumed yet
   TimePoint idle_since{};      // when the last call on it ended, or the last call from it began
-  uint64_t used = 0;   // gets a new number with every call and move that changes the session
-  bool spare = false;  // whether it is in SpareSessions
+  uint64_t used = 0;           // a new number after every call or move that changes the session
+  bool spare = false;          // whether it is in SpareSessions
   std::optional<int64_t> saved_at;  // the position of the state that is saved outside of the engine
   std::shared_ptr<CallRecord> last_call;  // the record of the last call, if it had a request_id
 

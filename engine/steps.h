@@ -35,13 +35,13 @@ class Steps {
 
   // OK until the device has failed. It never recovers. Any thread may call this.
   Status failure() const;
-  // Notes that the device has failed, and with it every state: ends all calls. New calls are
+  // Records that the device has failed, which loses every state, and ends all calls. New calls are
   // refused from then on, so that no step follows.
   void fail(const Status& reason);
 
   // --- Calls that begin ---
 
-  // Runs a generation, which must have its sessions or be resending.
+  // Runs a generation. It must already have its sessions, or be resending.
   void start(std::unique_ptr<Generation> generation);
   // Runs a Score call on a session. score() must then be called for each message.
   void start(const std::shared_ptr<ScoreCall>& call, Session& session);
@@ -70,7 +70,7 @@ class Steps {
 
   // The number of calls that have not ended.
   int active_calls() const;
-  // Whether an account had to wait in the last plan for its quota.
+  // Whether the last plan left out an account because of its quota.
   bool paces() const { return turns_.paces(); }
 
  private:

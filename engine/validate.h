@@ -40,8 +40,8 @@ Status validate_penalties(const Penalties& penalties, const NamedModel& model, i
 Status validate_values(const std::vector<int32_t>& values, std::string_view field, int64_t at_most,
                        const NamedModel& model);
 
-// OK, or OUT_OF_RANGE that names the most values of a sequence: a sequence at `position` has no
-// room for the number `values` of values of `field`.
+// OK, or OUT_OF_RANGE if a sequence at `position` has no room for `values` more values, which came
+// in `field`. The message names the maximum length of a sequence.
 Status validate_length(int64_t position, int64_t values, std::string_view field,
                        const NamedModel& model);
 

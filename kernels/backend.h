@@ -1,8 +1,8 @@
 // The operations of one device. The forward pass (models/) is written once on top of them.
 //
 // Sums: each output element is computed by the same operations in the same order, however many rows
-// a call has and wherever the row is among them. Nothing depends on the batch, so the bits of a
-// generation do not depend on the other generations that run at the same time.
+// a call has and wherever the row is among them. So the bits of a generation do not depend on the
+// other generations in the batch. The exception is a backend with batch_changes_bits().
 //
 // Shapes are programming contracts (checks.h): a mismatch stops the process. After loading, every
 // operation only enqueues; on the CPU it runs at once. One thread calls a backend, except inside
@@ -127,8 +127,8 @@ enum class NormKind : uint8_t {
   kNone,   // x, without scale or shift: a gate alone
 };
 
-// Normalizes each row of a matrix. With `groups` above 1, it normalizes each of this many equal
-// slices of a row on its own, as networks do that normalize by heads.
+// Normalizes each row of a matrix. With `groups` above 1, a row is divided into this many equal
+// slices, such as heads, and each slice is normalized on its own.
 struct Norm {
   View scale, shift;  // fp32 [1, width]; kRms has no shift
   float eps;
@@ -169,7 +169,7 @@ struct Convolved {
 // For each input, with the old S on the right:
 //   S = diag(w) S + b (a^T S) + k v^T,  y = S^T q.
 // A rule defines which of these terms exist and how they are computed from a network's activations
-// (rules.h).
+// (rules.h). Below, "x for v" means that the rule uses x in place of v.
 enum class Rule : uint8_t {
   // Linear attention (Katharopoulos et al. 2020, equations 18-20):
   //   S += phi(k) v^T, z += phi(k), y = phi(q)^T S / (phi(q)^T z + eps).
@@ -194,7 +194,8 @@ enum class Rule : uint8_t {
   kMamba1,
   // The gated linear family: GLA, RetNet, HGRN2, RWKV-5 and 6, DeltaNet, Gated DeltaNet, KDA.
   // Queries are scale * rotated(normalized(map(x))), keys the same without the scale. DecayKind
-  // says how w follows. With the delta rule and beta = delta sigmoid(rate) (without a rate, delta):
+  // says how w is computed. With the delta rule and beta = delta sigmoid(rate) (without a rate,
+  // delta):
   //   a = w k, b = -beta k, and beta v for v.
   // With a bonus, y is read before the update: y = S^T q + (sum of q bonus k) v.
   kGated,
@@ -251,7 +252,7 @@ struct GatedTerms {
   KeyNorm norm = KeyNorm::kNone;
   Activation map = Activation::kNone;  // of q and k
   bool decay_of_heads = false;         // x has a number for each head, not for each channel
-  bool tiled_keys = false;             // if q and k have n heads, head h uses h % n of them
+  bool tiled_keys = false;             // if q and k have n heads, head h uses head h % n
   float scale = 1.0F;
   float delta = 0.0F;  // 0: no delta rule
   float decay_least = -std::numeric_limits<float>::max();
@@ -286,8 +287,8 @@ struct Recurrence {
 struct RecurrenceInputs {
   View q, k;  // [inputs, keys()]
   View v;     // [inputs, heads * dv]
-  // With kGated, q, k, v, `decay` and `rate` may each have n < heads heads. Head h then uses head
-  // h / (heads / n) of them, or h % n of q and k with GatedTerms::tiled_keys. There is no k with
+  // With kGated, q, k, v, `decay` and `rate` may each have n < heads heads. Head h then uses their
+  // head h / (heads / n), or with GatedTerms::tiled_keys head h % n of q and k. There is no k with
   // DecayKind::kSigmoid, and no `decay` with kConstant.
   View gate = {};  // of kLinear if gated: [inputs, heads], before the sigmoid; of kMamba1: as v
 
@@ -363,7 +364,7 @@ struct Head {
 struct Recent {
   States states = {};  // where each slot keeps its recent values, i32 [room]
   int room = 0;        // the most recent values of a slot that are kept; 0: none
-  // The values that the rows consume. Those of a row begin at index Rows::first, and are added to
+  // The values that the rows consume. A row's values begin at index Rows::first. They are added to
   // the recent values of its slot, unless the row samples. kNoValue is the pending value, which is
   // already among the recent values. Null: all rows sample.
   const int32_t* inputs = nullptr;
@@ -435,8 +436,8 @@ class Backend {
   // OK if networks with this attention run here, else FAILED_PRECONDITION in the same way.
   virtual Status takes(const Attention& attention) const = 0;
 
-  // A row's inputs may be divided among several calls of recur(), with the same bits as in one
-  // call, at positions that are multiples of this number.
+  // Several calls of recur() have the same bits as one call if they divide a row's inputs only at
+  // positions that are multiples of this number.
   virtual int chunk() const { return 1; }
 
   // Whether embed() reads tables of bf16. If not, tables are fp32.
@@ -454,7 +455,7 @@ class Backend {
 
   // Packs a layer's weight [out, in], fp32 or bf16, and its bias, fp32 [1, out] (data null: no
   // bias). The bits of products depend on the numbers, and not on the type in which they are given.
-  // A weight in bf16 stays bf16 in memory if the backend can read it so. For kInt8 all numbers must
+  // A weight in bf16 stays bf16 in memory if the backend can read bf16. For kInt8 all numbers must
   // be finite. A weight may be in blocks only for kBlocks, and only if takes_blocks() is true for
   // their type. Layers that are used one after the other are best packed in that order. The backend
   // may keep the memory of a weight until the backend itself ends.
@@ -480,8 +481,9 @@ class Backend {
                      View out) = 0;
 
   // Computes products with the same number of rows, in any order or at the same time. None may
-  // write data that another one reads or writes. The bits of each are the same as alone. A product
-  // with a second weight has the bits of two: the one with `up` multiplies with the other's result.
+  // write data that another one reads or writes. Each product has the same bits as if it were
+  // computed alone. A product with a second weight has the bits of two products, where the one with
+  // `up` has the other's result as its `times`.
   virtual void matmuls(std::span<const Product> products) = 0;
   // One product.
   void matmul(View x, const Weight& weight, End end, View out) {
@@ -495,8 +497,8 @@ class Backend {
   // out = norm(x) with a gate. out may be x.
   virtual void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) = 0;
 
-  // out = [x + d mu_0 | x + d mu_1 | ...] with d = (the input before, of the same row) - x, a block
-  // of columns for each row of mu [mixes, width]. x [inputs, width], out [inputs, mixes * width],
+  // out = [x + d mu_0 | x + d mu_1 | ...] with d = (the row's previous input) - x: a block of
+  // columns for each row of mu [mixes, width]. x [inputs, width], out [inputs, mixes * width],
   // which may be x if there is one mix. A slot's state is its last input, fp32 [width]. Outputs and
   // states of frozen rows stay as they are.
   virtual void shift(Rows rows, View x, View mu, States states, View out) = 0;
@@ -549,8 +551,8 @@ class Backend {
   virtual void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
                       SampledTo to) = 0;
 
-  // log_probs[i] = log p(targets[i]) under head row i, natural log, the training definition.
-  // targets i32 [1, n], log_probs fp32 [1, n].
+  // log_probs[i] = log p(targets[i]) under head row i: natural logarithms, as the training loss
+  // defines them. targets i32 [1, n], log_probs fp32 [1, n].
   virtual void score(const Head& kind, View head, View targets, View log_probs) = 0;
 
   // Kernels that run a whole network, for some shapes (kernels/fused_network.h). Null: none exist.

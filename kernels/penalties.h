@@ -1,5 +1,4 @@
-// Penalties, which make recent values of a sequence less likely, and the caller's own terms for
-// single values.
+// Penalties, which make recent values of a sequence less likely, and the caller's logit biases.
 //
 // The order, in fp32, is that of Hugging Face's processors and of vLLM: repetition, frequency and
 // presence, biases; then temperature and the filters of Sampling. Log-probabilities are computed

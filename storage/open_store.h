@@ -30,7 +30,7 @@ Result<std::shared_ptr<Store>> open_store(const StoreSettings& settings, const C
 
 // 32 hexadecimal digits from the system's random numbers.
 std::string new_replica();
-// Adds to the end of a state that is kept for tail_of().
+// Appends `more` to `last`, and keeps only the end, which tail_of() needs.
 void keep_tail(std::string& last, std::string_view more);
 // Record::tail of a state, of which at least the last kTailBytes are given.
 std::string tail_of(std::string_view state);

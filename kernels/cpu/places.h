@@ -1,6 +1,6 @@
-// The places of a pool of threads, which are given out first come, first served. Each user takes a
-// place for every thread that it runs, so the users together never run more threads than there are
-// places. A user waits only for users that asked earlier.
+// A fair semaphore for the threads of a pool: places are granted in the order of requests. Each
+// user takes a place for every thread that it runs, so the users together never run more threads
+// than there are places. A user waits only for users that asked earlier.
 #pragma once
 
 #include <condition_variable>

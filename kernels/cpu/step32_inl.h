@@ -1,6 +1,6 @@
-// Products of bf16 in the order of sums of tiles (isa_amx.cc), with plain multiply-adds. Included
-// inside an anonymous namespace by each isa_*.cc, after kernels_inl.h. Before that, isa_*.cc
-// defines:
+// Products of bf16 with plain multiply-adds, in the order in which AMX tiles add (isa_amx.cc).
+// Included inside an anonymous namespace by each isa_*.cc, after kernels_inl.h. Before that,
+// isa_*.cc defines:
 // - load_int8(), which widens;
 // - fused(), a multiply-add that rounds once;
 // - FlushDenormals, and flushed(x), which is 0 if x is a denormal. On x86 the processor flushes
@@ -17,7 +17,8 @@
 // Each output needs registers for two chains and its sum.
 constexpr int kStepRows = kRows / 2;
 
-// Rounds to bf16. A denormal counts as zero before it is rounded, as in the instruction for it.
+// Rounds to bf16. A denormal counts as zero before it is rounded, as in the processor's
+// instruction.
 inline Reg rounded_to_bf16(Reg x) {
   const Reg size = max(x, sub(set1(0.0F), x));
   return nearest_bf16(if_above(set1(0x1p-126F), size, mul(x, set1(0.0F)), x));
@@ -35,7 +36,7 @@ void round_steps(const float* x, int64_t x_stride, int rows, int in, float* to) 
   }
 }
 
-// The form in which a panel has the weights of the next link of both chains, kBytes in all. Here:
+// How a panel stores the weights of the next multiply-add of both chains (kBytes bytes). Here:
 // words of two bf16 numbers.
 struct Pairs {
   static constexpr int kBytes = 4 * kPanel;

@@ -1,5 +1,5 @@
-// Appends keys and values to a cache (Attention in backend.h). The kernel that reads the cache is
-// another launch, because it reads what other blocks append.
+// Appends keys and values to a cache (Attention in backend.h). The cache is read in a separate
+// launch, because blocks read entries that other blocks append.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +57,9 @@ struct HeadPage {
   }
 };
 
-// The numbers of a head, rotated by a position's angles, come in units. The first rotated / 2 units
-// are the two coordinates of a point, numbers i and i + rotated / 2. The others are one number.
+// The numbers of a head are divided into units. Each of the first rotated / 2 units is a point,
+// numbers i and i + rotated / 2, which is rotated by an angle of the position. Each other unit is
+// one number.
 RUNNEL_DEVICE constexpr int units_of(const AttendArgs& args) { return args.dk - args.rotated / 2; }
 
 // Calls put(i, number) for the numbers of a unit. `from`: the head's numbers.
@@ -140,7 +141,7 @@ struct AppendKernel {
     return {slot, position};
   }
 
-  // Appends every fourth of a part's units of an input's key, from unit `from` on.
+  // Appends units `from`, `from` + 4, ... of a part of an input's key.
   template <typename Block>
   RUNNEL_DEVICE static void append_keys(Block& block, const Args& args, int head, int input,
                                         int part, int from) {

@@ -1,5 +1,5 @@
-// Several calls of a kernel in one launch. At one row a product takes a few microseconds, and most
-// of them are the time from one launch to the next.
+// Several calls of a kernel in one launch. With one row a product takes a few microseconds, most of
+// which pass between launches.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,8 @@ struct Group {
     return call;
   }
 
-  // A script of launches keeps only this many bytes of the group. The others are always the same.
+  // A script of launches (script.h) keeps only this many bytes of the group. The other bytes never
+  // change.
   size_t bytes() const { return offsetof(Group, one) + static_cast<size_t>(count) * sizeof(One); }
 };
 

@@ -124,7 +124,7 @@ class TileRecurrence {
            head_of(held) * states_.head_floats;
   }
 
-  // Each warp computes one item. Loads of the items from `behind` on are started; below 0: none.
+  // Each warp computes one item. Starts loading the items from `behind` on, unless it is negative.
   template <typename Out>
   RUNNEL_DEVICE RUNNEL_INLINE void run_items(const Turn& turn, int behind,
                                              typename Block::template Each<Held>& held,

@@ -51,7 +51,7 @@ struct WholeSizes {
 // - Products wait for weights from the cache. Its bandwidth is limited for each block, and for all
 //   blocks together. The tiles of a cluster receive the same weights with one read.
 // - The recurrence waits for states from memory, whose bandwidth is limited in the same way.
-// - More blocks make neither LayerNorm nor the meetings of a cluster faster.
+// - More blocks make neither LayerNorm nor the barriers of a cluster faster.
 // - Tiles that receive weights together wait for each other.
 constexpr int64_t layer_cycles(const WholeShape& shape, int64_t at_once, const WholeSizes& sizes,
                                const LayerCosts& costs) {

@@ -13,7 +13,7 @@ inline constexpr double kLeastFactor = 1e-12;
 // If a file of Qwen3.5 does not list its layers, every fourth layer has attention.
 inline constexpr int kInterval = 4;
 
-// The keys of a file that have the sizes that check_sizes() compares, for messages.
+// The keys by which check_sizes() names the sizes in messages.
 struct HybridKeys {
   const char *layers, *heads, *kv_heads, *head_size, *recurrent_heads, *key_heads, *dk, *dv;
 };
@@ -22,7 +22,7 @@ struct HybridKeys {
 // the first fault to `faults`.
 void check_sizes(const HybridSpec& sizes, const HybridKeys& keys, Faults& faults);
 
-// Sets the most positions of a sequence, and the default number of positions.
+// Sets the maximum and the default number of positions of a sequence.
 void set_positions(int64_t most, Spec& spec);
 
 // Reads the key "model" of the root into spec.model, spec.positions and spec.head. Adds faults to

@@ -6,7 +6,7 @@
 
 namespace runnel {
 
-// Converts `text`, which must be valid UTF-8, to form C. Takes O(n log n) for any text.
+// Converts `text`, which must be valid UTF-8, to form C. Takes O(n log n) time for any text.
 std::string nfc(std::string_view text);
 
 }  // namespace runnel

@@ -13,7 +13,7 @@
 
 namespace runnel {
 
-// The facts of a call that its door has before it reads the request.
+// The facts of a call that its door knows before it reads the request.
 struct CallStart {
   const char* rpc;  // its name in log and metrics: "Generate"
   std::string peer;
@@ -25,7 +25,7 @@ struct CallStart {
 // How far the call got.
 struct CallProgress {
   int64_t given = 0;               // values that the client sent
-  int64_t sampled = 0;             // values that the client was sent
+  int64_t sampled = 0;             // values that were sent to the client
   std::optional<Duration> queued;  // the wait for admission
   std::optional<Duration> first;   // from its arrival to its first value or log-probability
 };

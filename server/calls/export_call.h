@@ -52,7 +52,7 @@ class ExportCall final : public Call {
 
   SealTerms terms_;
 
-  // With the turn.
+  // Only the thread with the turn (call.h) uses this.
   std::optional<StateWriter> writer_;
 };
 

@@ -32,10 +32,10 @@ class GenerateCall final : public Call {
   static std::shared_ptr<GenerateCall> make(ServerContext& state, CallStart start,
                                             GenerateSink& sink);
 
-  // Gives `request` to the model's engine in the caller's name. All results, also a refusal, go to
-  // the sink.
+  // Gives `request` to the model's engine in the caller's name. All results, including a refusal,
+  // go to the sink.
   void start(std::shared_ptr<const ServedModel> model, GenerateRequest request);
-  // The same, after the prompt has been scored, with `top_log_probs` of the most likely values at
+  // The same, but scores the prompt first, and reports the `top_log_probs` most likely values at
   // each position. The prompt must not be empty.
   void start_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                     int top_log_probs);
@@ -83,26 +83,26 @@ class GenerateCall final : public Call {
   GenerateRequest held_;            // starts after the prompt is scored, or the session is open
   MemoryBudget::Hold held_room_;    // of held_, while a session of the store opens
   std::optional<int> scored_;       // top_log_probs of start_scored()
-  std::optional<Status> opened_;    // the session of a call with tokens, until it has been taken
-  std::optional<Status> exported_;  // the export of its state, until it has been taken
+  std::optional<Status> opened_;    // result of opening the session for a token, until it is taken
+  std::optional<Status> exported_;  // result of exporting its state, until it is taken
   std::shared_ptr<PassingSession> opened_session_;  // of a call with tokens, until it starts
-  std::weak_ptr<PassingSession> session_;           // then
+  std::weak_ptr<PassingSession> session_;           // after that
   std::shared_ptr<const void> token_room_;
   std::optional<Result<std::shared_ptr<StoredSession>>> opened_stored_;  // until it has been taken
   std::optional<Status> saved_;                                          // the session in the store
 
-  // With the turn.
+  // Only the thread with the turn (call.h) uses these.
   StreamGroup group_;
   std::optional<GroupEvents> events_;
   bool wants_token_ = false;
   bool notes_prompt_ = false;  // its values are not known before Finished
-  bool makes_stored_ = false;  // a session without a record, once it has started
+  bool makes_stored_ = false;  // the call makes a session, which gets its record once it starts
   bool is_stored_ = false;     // the call has, or had, a session that must be saved
   bool reads_stored_ = false;  // the call only reads a session of the store
   bool saves_ = false;         // StoredSession::save() has been called
   // For the log of the session; none: the call needs a state.
   std::optional<LoggedCall> logged_;
-  std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call lets go of it
+  std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call releases it
   std::optional<Finished> finished_;   // held back until there is a token, or the session is saved
   std::shared_ptr<StateImage> image_;  // of the token; null: not asked for yet
 };

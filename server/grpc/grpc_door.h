@@ -25,7 +25,7 @@ namespace runnel {
 
 struct GrpcOptions {
   std::string address = "127.0.0.1:0";
-  bool insecure_public = false;  // may listen beyond this machine although anyone could call
+  bool insecure_public = false;  // may listen on a public address although anyone could then call
   TlsFiles tls;
   int64_t message_bytes = limits::kMessageBytes.default_value;
   int64_t streams_per_connection = limits::kStreamsPerConnection.default_value;
@@ -34,8 +34,8 @@ struct GrpcOptions {
   int64_t network_bytes = limits::kNetworkBytes.default_value;
 };
 
-// How many calls there may be in addition to the calls that open connections may have: calls that
-// clients have reset, and that gRPC has not released yet.
+// The maximum number of calls that clients have reset and gRPC has not released yet. They do not
+// count as calls of open connections.
 inline constexpr int64_t kAbandonedCalls = 1024;
 // The memory of a call before its first message, and of a call that was reset. Measured, rounded up
 // (tests/end_to_end/bounds_test.py).
@@ -108,8 +108,9 @@ class GrpcDoor {
   std::unique_ptr<grpc::Server> server_;  // its calls use all of the above
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<Listener> listener_;  // destroyed first
-  // Hands connections to gRPC. Not the listener's thread: gRPC may keep the thread that brings a
-  // connection and read from it for as long as bytes come, and the listener must end floods.
+  // Hands connections to gRPC. The listener's thread cannot do this: gRPC may keep the thread that
+  // hands over a connection, and read from the connection as long as bytes arrive, but the listener
+  // must stop floods.
   std::unique_ptr<TaskThread> handing_over_;
   std::atomic<bool> takes_connections_{true};
 };

@@ -9,7 +9,7 @@
 
 namespace runnel {
 
-// An upper bound of the memory that `bytes` take when they are parsed as a message like
+// An upper bound on the memory that `bytes` take when they are parsed as a message of the type of
 // `prototype`: its fields, nested messages, and unknown fields, with each container at the largest
 // size to which it grows. If the bytes cannot be parsed, they are counted up to the error. Counting
 // ends beyond `most`.

@@ -48,7 +48,7 @@ class EventLog {
 };
 
 // The part of a line after the time and the level.
-// - As text: `ready model=mnist`. Strings with other characters than letters, digits and ._:/-+@
+// - As text: `ready model=mnist`. Strings with characters other than letters, digits and ._:/-+@
 //   are in double quotes, and escaped as in JSON.
 // - As JSON: the members of an object without its braces, `"event":"ready","model":"mnist"`.
 std::string format_event(bool json, std::string_view event, std::span<const LogField> fields);

@@ -78,7 +78,7 @@ struct ServerContext {
   ServerMetrics metrics;
   MemoryBudget memory;  // of all calls
   Delivery delivery;    // the default for calls
-  // How long a call waits for a slot if it does not say, by gRPC and by HTTP.
+  // How long a call waits for a slot if it does not say, over gRPC and over HTTP.
   Duration queue_time{}, http_queue_time{};
   int64_t text_bytes = 0;  // the most bytes of one prompt or chunk
   // The most samples and values of one call, as for the engines.

@@ -51,9 +51,9 @@ HttpAnswer http_error(int status, std::string_view message);
 using HttpPiece = Result<std::string_view>;
 
 // Takes the answer to one request: either send(), or begin(), write() and end(). Calls never block.
-// They may come from any thread, but only one at a time. They are ignored after the connection has
-// ended. If the last copy is destroyed before the answer is complete, the client gets 500, or the
-// stream is cut off.
+// They may come from any thread, but, except for write() and abort(), only one at a time. They are
+// ignored after the connection has ended. If the last copy is destroyed before the answer is
+// complete, the client gets 500, or the stream is cut off.
 class HttpReply {
  public:
   class Exchange;
@@ -90,10 +90,10 @@ class HttpReply {
   // client reads too slowly, so the caller must limit them.
   int64_t waiting() const;
 
-  // Has `gone` called once if the connection breaks before the answer is complete: on a thread of
-  // the server, or within this function if the server has ended. `gone` must not block. To be
-  // called at most once, before send() or begin(). A client that only stops sending is still
-  // connected. A client that has closed its socket is noticed within a few seconds.
+  // Calls `gone` once if the connection breaks before the answer is complete: on a thread of the
+  // server, or within this function if the server has ended. `gone` must not block. To be called at
+  // most once, before send() or begin(). A client that only stops sending is still connected. A
+  // client that has closed its socket is noticed within a few seconds.
   void on_gone(std::function<void()> gone);
 
  private:
@@ -149,7 +149,7 @@ struct HttpLimits {
   Duration heartbeat = std::chrono::seconds(15);  // HttpReply::begin()
 };
 
-// The memory that all connections may take, without the answers of handlers.
+// The memory that all connections may take, excluding the handlers' answers.
 int64_t http_bytes(const HttpLimits& limits);
 
 class HttpServer {

@@ -21,11 +21,12 @@ inline constexpr std::chrono::seconds kMostQueueTime = std::chrono::hours(1);
 // number, or needs more than 64 bits.
 std::optional<int64_t> whole_number(const Json& value);
 
-// The nearest float, which is 0 only for 0. None if it is beyond the range of floats, or no number.
+// The nearest float, but never 0 for a number other than 0. None if `value` is not a number, or is
+// beyond the range of floats.
 std::optional<float> float_number(const Json& value);
 
-// The whole number from `min` to `max` that a request's target has for `key` after its "?". None if
-// it has no such key. INVALID_ARGUMENT for any other value.
+// The query parameter `key` of a request's target: a whole number from `min` to `max`. None if the
+// target does not have it. INVALID_ARGUMENT for any other value.
 Result<std::optional<int64_t>> query_number(std::string_view target, std::string_view key,
                                             int64_t min, int64_t max);
 

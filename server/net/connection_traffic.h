@@ -1,4 +1,4 @@
-// Finds the addresses that have sent the most in recent time.
+// Finds the addresses that have recently sent the most bytes.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ struct Traffic {
 // The traffic of each connection, by descriptor.
 using Received = std::map<int, Traffic>;
 
-// The bytes that the system has received on a TCP connection. 0 if the system does not tell.
+// The bytes that the system has received on a TCP connection. 0 if the system does not report it.
 int64_t bytes_received(int socket);
 
 // The fewest addresses whose connections have received nine tenths of all bytes between `before`
-// and `now`, the busiest first; none that have received less than 64 KiB. A connection that is not
-// in `before` is new.
+// and `now`, the busiest first. Addresses with less than 64 KiB are left out. A connection that is
+// not in `before` is new.
 std::vector<std::string> busiest(const Received& before, const Received& now);
 
 // Ends a TCP connection with a reset. Received bytes that nobody has read are discarded. After

@@ -26,7 +26,7 @@ bool KeptOut::has(const std::string& peer, TimePoint now) const {
   return term != terms_.end() && now < term->second.until;
 }
 
-// Where there are too many all the same, the one that ends first goes.
+// If there are still too many, forgets the address that is let in first.
 void KeptOut::forget_old(TimePoint now) {
   std::erase_if(terms_, [&](const auto& each) { return each.second.until + kRemembered < now; });
   if (terms_.size() < kMost) return;

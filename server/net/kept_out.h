@@ -9,7 +9,8 @@
 namespace runnel {
 
 // An address is kept out for 5 s, then each time for twice as long as before, at most 80 s. It is
-// forgotten 10 minutes after it was let in again. One thread uses it.
+// forgotten 10 minutes after it was let in again, or earlier if there are 4096 others. One thread
+// uses it.
 class KeptOut {
  public:
   // Keeps `peer` (network_of() its address) out from `now`. Does nothing if it is already kept out.

@@ -50,7 +50,7 @@ class ResponseOutput {
   std::string last_events(const AnswerUsage& usage);
   std::string failure_events(const Fault& fault);
 
-  // About how many bytes this holds and the last event takes, without the state token.
+  // The approximate bytes of this object and of the last event, without the state token.
   int64_t bytes() const;
 
  private:
@@ -69,7 +69,7 @@ class ResponseOutput {
   OrderedJson logprobs_json(const std::vector<ChoiceToken>& tokens, size_t from) const;
   // Queues an event of the stream.
   void event(const char* type, const OrderedJson& members);
-  // The same of an item.
+  // The same for an item.
   void item_event(const char* type, OrderedJson item);
   void text_event(const char* type, const char* key, OrderedJson value);
   void response_event(const char* type, const OrderedJson& members);
@@ -81,7 +81,7 @@ class ResponseOutput {
   const Options options_;
   const std::string id_;
   std::string items_;       // the complete items, joined by commas
-  int count_ = 0;           // how many these are
+  int count_ = 0;           // the number of complete items
   std::vector<Item> open_;  // at most one
   std::vector<ChoiceToken> pending_;
   int64_t token_bytes_ = 0;  // of all tokens

@@ -22,7 +22,7 @@ Result<std::unique_ptr<HttpServer>> open_metrics_port(const ServerConfig& config
                                                       std::function<std::string()> metrics,
                                                       const EventLog& log, const Clock& clock);
 
-// The most connections that it has at the same time.
+// The maximum number of connections at the same time.
 int metrics_port_connections();
 
 // The most memory that its clients can make it hold, if the metrics have `text_bytes` bytes.

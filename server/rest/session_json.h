@@ -1,4 +1,4 @@
-// A session as JSON, for answers by HTTP.
+// A session as JSON, for answers over HTTP.
 #pragma once
 
 #include "base/json.h"

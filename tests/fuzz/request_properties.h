@@ -1,4 +1,4 @@
-// What must hold for every body of a request by HTTP, as properties.h has it for files.
+// What must hold for every body of a request over HTTP, as properties.h has it for files.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Conversations by gRPC: they become the values that a prompt of their rendering has, as by HTTP
+// Conversations over gRPC: they become the values that their rendered prompt has, as over HTTP
 // (tests/server/openai/chat_test.cc).
 #include "server/grpc/conversation.h"
 

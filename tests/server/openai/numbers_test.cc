@@ -1,4 +1,4 @@
-// Numbers in the fields of requests by HTTP: their forms, their meaning and their refusals.
+// Numbers in the fields of requests over HTTP: their forms, their meaning and their refusals.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
