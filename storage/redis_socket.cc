@@ -200,10 +200,20 @@ Status RedisSocket::send(std::string_view bytes, RedisDeadline until) {
       if (tls_ == nullptr) return ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
       return SSL_write(tls_.get(), bytes.data(), static_cast<int>(bytes.size()));
     });
-    if (!count.ok()) return count.status();
+    if (!count.ok()) return tls_ == nullptr ? count.status() : reason_of(count.status());
     bytes.remove_prefix(*count);
   }
   return {};
+}
+
+// With TLS 1.3 a server refuses a client's certificate only after the handshake: it sends an alert
+// and closes the connection. Then a write fails without the reason, which the next read has.
+Status RedisSocket::reason_of(const Status& failure) const {
+  ERR_clear_error();
+  char unused = 0;
+  const int count = SSL_read(tls_.get(), &unused, 1);
+  if (count > 0 || SSL_get_error(tls_.get(), count) != SSL_ERROR_SSL) return failure;
+  return failed("has broken TLS: " + tls_error());
 }
 
 Result<size_t> RedisSocket::receive(std::span<char> to, RedisDeadline until) {

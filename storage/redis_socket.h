@@ -66,6 +66,7 @@ class RedisSocket {
   Result<size_t> move_bytes(short event, RedisDeadline until,
                             const std::function<ssize_t()>& operation) const;
   Status wait_for(short event, RedisDeadline until) const;
+  Status reason_of(const Status& failure) const;
   Status failed(const std::string& what) const;
   Status late() const;
 

@@ -2,14 +2,14 @@
 
 Both families correct a state S [D, M] by a product of rank one before they read it:
 
-    S <- diag(w) S + b (a^T S + v)^T              y = S^T q          (Gated DeltaNet)
-    S <- diag(w) S + b (a^T S)^T + k v^T          y = S^T q          (RWKV-7)
+    S <- diag(w) S + b (S^T a + v)^T              y = S^T q          (Gated DeltaNet)
+    S <- diag(w) S + b (S^T a)^T + k v^T          y = S^T q          (RWKV-7)
 
-a^T S is computed from the state before the decay. Let u_t be the vector in the bracket after b_t, d_t the product of
+S^T a is computed from the state before the decay. Let u_t be the vector in the bracket after b_t, d_t the product of
 the decays of a chunk up to position t, and S the state before the chunk. Then the u of a chunk solve a triangular
 system, whose right side is linear in S. For Gated DeltaNet it is
 
-    u_t - sum_{s<t} (a_t^T diag(d_{t-1} / d_s) b_s) u_s = a_t^T diag(d_{t-1}) S + v_t
+    u_t - sum_{s<t} (a_t^T diag(d_{t-1} / d_s) b_s) u_s = S^T diag(d_{t-1}) a_t + v_t
 
 The systems of all chunks are solved at once. One product for each chunk then carries S from chunk to chunk.
 """
@@ -25,7 +25,7 @@ def delta_rule(q, v, log_w, a, b, k, *, chunk=CHUNK):
 
     `log_w` holds logarithms of the decays: [..., N, 1] of a head, or [..., N, D] of its channels. Decays of channels
     are divided by each other, so the logarithms of a chunk must add up to more than -80; those of RWKV-7 are at least
-    -0.607 each. Logarithms of a head are only subtracted, so no sum is too low. If `k` is None, v is added to a^T S.
+    -0.607 each. Logarithms of a head are only subtracted, so no sum is too low. If `k` is None, v is added to S^T a.
     """
     with torch.autocast(q.device.type, enabled=False):
         if q.dtype != torch.float64:

@@ -28,8 +28,8 @@ COMPONENTS = 10
 
 
 TAPS = 4  # inputs of the convolutions of Gated DeltaNet
-# By which the width gives the FFN and the ranks, so that the sizes above have about the parameters of the linear
-# transformer.
+# A family's FFN is width * first // second, and a rank is width // its number: so the sizes above have about as many
+# parameters as the linear transformer has.
 FFN = {"gated_deltanet": (35, 16), "rwkv7": (13, 4)}
 RANKS = {"decay": 8, "rate": 8, "value": 8, "gate": 4}
 

@@ -86,7 +86,7 @@ def add_recipe_flags(add):
     add(
         "--endless",
         action="store_true",
-        help="without positions and with a gate: sequences have no last value (text alone)",
+        help="without positions and with a gate: sequences have no last value (text only)",
     )
     add(
         "--softmax",
@@ -96,7 +96,7 @@ def add_recipe_flags(add):
     add(
         "--family",
         choices=tuple(recipes.FFN),
-        help="Gated DeltaNet or RWKV-7 in place of the linear transformer; sequences have no last value (text alone)",
+        help="Gated DeltaNet or RWKV-7 in place of the linear transformer; sequences have no last value (text only)",
     )
     add("--layers", type=int, metavar="N")
     add("--heads", type=int, metavar="N", help="of 32; the width follows")
@@ -275,7 +275,7 @@ def train(argv):
         "curve": training.curve,
     }
     text = card.text(training.network, args.dtype, report, args.out)
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    shapes = {name: tensor.shape for name, tensor in tensors.items()} if training.run["family"] else None
     bundle.write_bundle(args.out, training.network.config, tensors.__getitem__, args.dtype, text, shapes=shapes)
     with open(os.path.join(args.work, args.name + ".json"), "w", encoding="utf-8") as file:
         json.dump(report, file)

@@ -22,6 +22,7 @@ import json
 import math
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -267,6 +268,7 @@ def compile_all(presets, batches):
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         for preset in presets
     ]
@@ -274,7 +276,7 @@ def compile_all(presets, batches):
         try:
             process.wait(max(0.1, begin + COMPILING_SECONDS - time.perf_counter()))
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with the compilers that it has started
             process.wait()
     failed = [preset for preset, process in zip(presets, processes, strict=True) if process.returncode != 0]
     say(compiled_s=round(time.perf_counter() - begin, 1), not_compiled=failed)
@@ -306,7 +308,7 @@ def main():
     unknown = set(presets) - set(random_published.PRESETS)
     if unknown:
         sys.exit(
-            f"family_peers.py: no preset {', '.join(sorted(unknown))}; there are {random_published.PRESETS.keys()}"
+            f"family_peers.py: no preset {', '.join(sorted(unknown))}; there are {', '.join(random_published.PRESETS)}"
         )
     os.environ.setdefault("TORCHDYNAMO_SUPPRESS_ERRORS", "1")  # RWKV compiles its activation, where PyTorch can
     if ON_GPU and seconds > 0 and len(presets) > 1:

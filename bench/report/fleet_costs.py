@@ -128,7 +128,7 @@ def against(found: dict[str, list[float]], base: str, name: str) -> float:
 def store_costs(
     runnel: str, size: Size, folder: pathlib.Path, rounds: int, seconds: float, calls: int
 ) -> dict[str, Any]:
-    """For each store: values a second by those without a store, and the seconds that a call takes longer."""
+    """For each store: values a second, divided by those without a store, and the seconds that a call takes longer."""
     bundle = random_bundle(folder / "bundle", *size.words)
     with stores(folder) as found, contextlib.ExitStack() as stack:
         addresses = {}

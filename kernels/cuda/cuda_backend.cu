@@ -35,7 +35,7 @@ constexpr bool kHasClusters = false;
 #endif
 
 __device__ void multiply(FragmentC& c, const FragmentA& a, const FragmentB& b) {
-  asm volatile(  // stays where all of a warp come by
+  asm volatile(  // must not move to code that only a part of the warp runs
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])

@@ -214,7 +214,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
 template <typename Device>
 Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision precision) {
   check_pack(weight, bias);
-  check(precision != Precision::kInt8, "pack: not in int8, as numerics() has said");
+  check(!numerics(precision).empty(), "pack: in a precision that numerics() has an id for");
   const bool in_rows = products_.are_used();
   check(!in_rows || precision != Precision::kSplit, "pack: a library has no split products");
   const std::vector<uint32_t> panels =

@@ -59,7 +59,8 @@ inline constexpr int kMatmulWarps = 4;
 inline constexpr int64_t kEnoughBlocks = 128;  // about the number of multiprocessors
 inline constexpr int kFewRows = 4;  // their inputs have few bytes compared with the weights
 
-// Weights of more bytes are not prefetched, because that made products slower on an H100.
+// A product with more bytes of weights does not prefetch them, because that made a product of its
+// own slower on an H100. A launch of several products has this limit for each of them.
 inline constexpr int64_t kMostPrefetched = int64_t{6} << 20;
 
 // Joins the warps' sums of one output. They are `stride` apart.

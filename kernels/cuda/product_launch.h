@@ -32,6 +32,19 @@ inline MatmulArgs matmul_args(const Product& product) {
           .y_stride = out.stride};
 }
 
+// Calls launch(kernel) with the kernel for products in bf16 of this many rows. Large tiles read
+// less; small tiles keep more multiprocessors busy, if a kernel has not enough blocks.
+template <typename Large, typename Medium, typename Small, typename IsEnough, typename Launch>
+void launch_bf16(int rows, const IsEnough& is_enough, const Launch& launch) {
+  if (rows > kTileM && is_enough(Large())) {
+    launch(Large());
+  } else if (rows > kTileM || (rows > kFewRows && is_enough(Medium()))) {
+    launch(Medium());
+  } else {
+    launch(Small());
+  }
+}
+
 // Calls launch(Kernel(), args) for one launch of all these products, which have the same precision
 // and number of rows. All tiles of a precision have the same order of sums.
 template <typename LaunchKernel>
@@ -43,19 +56,12 @@ void launch_together(Precision precision, std::span<const MatmulArgs> products,
     for (const MatmulArgs& one : products) group.add(one, Kernel::launch(one).blocks);
     return group;
   };
-  // Large tiles read less; small tiles keep more multiprocessors busy.
   const auto is_enough = [&](auto kernel) { return group_for(kernel).blocks >= kEnoughBlocks; };
   const auto as = [&]<typename Kernel>(Kernel kernel) {
     launch(Grouped<Kernel>(), group_for(kernel));
   };
   if (precision == Precision::kBf16) {
-    if (rows > kTileM && is_enough(MatmulBf16<2, 8>())) {
-      as(MatmulBf16<2, 8>());
-    } else if (rows > kTileM || (rows > kFewRows && is_enough(MatmulBf16<1, 4>()))) {
-      as(MatmulBf16<1, 4>());
-    } else {
-      as(MatmulBf16<1, 1>());
-    }
+    launch_bf16<MatmulBf16<2, 8>, MatmulBf16<1, 4>, MatmulBf16<1, 1>>(rows, is_enough, as);
   } else if (precision == Precision::kSplit) {
     if (rows <= 256) {
       as(MatmulBf16<1, 1, WeightForm::kSplit>());
@@ -85,14 +91,9 @@ void launch_glu(const Product& product, const LaunchKernel& launch) {
   const auto is_enough = [&]<typename Kernel>(Kernel) {
     return Kernel::launch(args).blocks >= kEnoughBlocks;
   };
-  if (x.rows > kTileM && is_enough(MatmulBf16<2, 8, WeightForm::kTwo>())) {
-    launch(MatmulBf16<2, 8, WeightForm::kTwo>(), args);
-  } else if (x.rows > kTileM ||
-             (x.rows > kFewRows && is_enough(MatmulBf16<1, 4, WeightForm::kTwo>()))) {
-    launch(MatmulBf16<1, 4, WeightForm::kTwo>(), args);
-  } else {
-    launch(MatmulBf16<1, 2, WeightForm::kTwo>(), args);
-  }
+  constexpr WeightForm kTwo = WeightForm::kTwo;
+  launch_bf16<MatmulBf16<2, 8, kTwo>, MatmulBf16<1, 4, kTwo>, MatmulBf16<1, 2, kTwo>>(
+      x.rows, is_enough, [&](auto kernel) { launch(kernel, args); });
 }
 
 // Calls launch(Kernel(), args) for the launches of products with the same number of rows: one for

@@ -103,7 +103,7 @@ def read_json(path: str, flag: str) -> Any:
 def check_config(config: Config) -> None:
     """Refuses what the server would: sizes beyond the limits or that do not fit one another.
 
-    The server alone checks the keys of `model` that another family has.
+    Of other families than the linear transformer, only the server checks the keys of `model`.
     """
     check(
         re.fullmatch(rf"[A-Za-z0-9._-]{{1,{MAX_NAME_LENGTH}}}", config["name"]),

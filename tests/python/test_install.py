@@ -64,7 +64,7 @@ class InstallTest(unittest.TestCase):
     def test_the_readme_works_in_a_fresh_environment(self):
         assert SERVE is not None
         models = [ROOT / bundle for bundle in SERVE[1].split()]
-        with serving.running(RUNNEL, models[0], self.folder / "log", [str(models[1]), "--threads", "1"]) as (
+        with serving.running(RUNNEL, models[0], self.folder / "log", [*map(str, models[1:]), "--threads", "1"]) as (
             _,
             address,
         ):

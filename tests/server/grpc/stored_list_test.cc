@@ -26,8 +26,8 @@ using ::testing::HasSubstr;
 class StoredLists : public ::testing::Test {
  protected:
   StoredLists() {
-    options_.host.storage.url = "dir:" + folder_.path() + "/store";
-    options_.host.storage.sync = "none";
+    options_.host.storage.settings.url = "dir:" + folder_.path() + "/store";
+    options_.host.storage.settings.sync = "none";
     options_.host.storage.settings.times.timeout_ms = 60000;
   }
 

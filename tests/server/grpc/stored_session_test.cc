@@ -33,8 +33,8 @@ constexpr auto kAborted = grpc::StatusCode::ABORTED;
 class StoredSessions : public ::testing::Test {
  protected:
   StoredSessions() {
-    options_.host.storage.url = "dir:" + folder_.path() + "/store";
-    options_.host.storage.sync = "none";
+    options_.host.storage.settings.url = "dir:" + folder_.path() + "/store";
+    options_.host.storage.settings.sync = "none";
     options_.host.storage.settings.times.timeout_ms = 60000;
   }
 
