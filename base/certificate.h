@@ -24,7 +24,7 @@ struct Identity {
 Result<Identity> read_identity(const std::string& certificate_file, const std::string& key_file,
                                std::chrono::system_clock::time_point now);
 
-// Reads one or more certificates of authorities, as PEM. Errors as of read_identity().
+// Reads one or more CA certificates, as PEM. Errors are those of read_identity().
 Result<std::string> read_authorities(const std::string& file);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// The limits of chat, apart from base/limits.h because only the server's doors need them.
+// The limits of chat, separate from base/limits.h because only the server's doors need them.
 #pragma once
 
 #include "base/limits.h"

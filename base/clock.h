@@ -26,8 +26,8 @@ class Clock {
     return ns == kReal ? std::chrono::steady_clock::now() : TimePoint(Duration(ns));
   }
 
-  // The time of day in seconds since 1970. On a machine's clock, people can set it. On a virtual
-  // clock it is the same time as now().
+  // The time of day in seconds since 1970. The machine's time of day can be changed by hand. On a
+  // virtual clock it is the same time as now().
   int64_t unix_time() const { return unix_ms() / 1000; }
   // The time of day in milliseconds since 1970.
   int64_t unix_ms() const {

@@ -29,16 +29,15 @@ struct ThreadQuota {
 
 class ControlGroups {
  public:
-  // `root` is put before the paths of the system's files.
+  // `root` is a prefix of the paths of the system's files.
   explicit ControlGroups(std::string root = "");
 
   // The limit on processor time: `cpu.max`, or `cpu.cfs_quota_us` of version 1. None if there is
   // no limit.
   std::optional<CoreQuota> cores() const;
 
-  // The limit that has the least memory left: `memory.max` and `memory.high` (above which the
-  // kernel slows a process down), or `memory.limit_in_bytes` of version 1. None if there is no
-  // limit.
+  // The limit with the least memory left: `memory.max` and `memory.high` (above which the kernel
+  // slows a process down), or `memory.limit_in_bytes` of version 1. None if there is no limit.
   std::optional<MemoryQuota> memory() const;
 
   // The smallest `pids.max`. None if there is no limit.

@@ -18,8 +18,8 @@ struct JsonLimits {
 };
 
 // Parses `text`, which must be one JSON value. INVALID_ARGUMENT if the text exceeds the limits, is
-// not JSON (RFC 8259, no comments), has a key twice in an object, or has more after the value. The
-// message names `source` (a file), then line and column or the key's path ("model.head.kind").
+// not JSON (RFC 8259, no comments), has a key twice in an object, or has more text after the value.
+// The message names `source` (a file), then line and column or the key's path ("model.head.kind").
 Result<Json> parse_json(std::string_view text, const std::string& source, const JsonLimits& limits);
 
 // A value as an error message shows it: "12", "'relu'", "an object", "an array of 3".

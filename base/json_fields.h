@@ -52,7 +52,7 @@ class Faults {
 // The members of one object of the file. The constructor gets all keys that it may contain.
 class Fields {
  public:
-  // `node` null: there is no such object, for which a fault was already added.
+  // `node` is null if there is no such object; its fault must have been added already.
   Fields(Faults& faults, const Json* node, std::string path, std::span<const char* const> keys);
   Fields(Faults& faults, const Json* node, std::string path,
          std::initializer_list<const char*> keys)
@@ -102,7 +102,7 @@ class Fields {
   std::string path_;
 };
 
-// The double that is written with the shortest decimal from which this float can be read back.
+// The double whose decimal form is the shortest one that reads back as this float.
 double shortest(float value);
 
 }  // namespace runnel

@@ -5,7 +5,7 @@
 
 namespace runnel {
 
-// JSON that was read. A tree from parse_json() has no key twice and no string that is not UTF-8.
+// JSON that was read. A tree from parse_json() has no duplicate keys, and its strings are UTF-8.
 using Json = nlohmann::json;
 // JSON to be written: members keep the order in which they are added.
 using OrderedJson = nlohmann::ordered_json;

@@ -21,21 +21,20 @@ inline constexpr int64_t kMaxStopLength = 32;
 inline constexpr int64_t kMaxStopTextBytes = 256;
 inline constexpr int64_t kMaxLogitBiases = 300;
 
-// Bounds of the options for sampling. A temperature below the least would take the tempered logits
-// out of the range of fp32, so sampling is then greedy, as with 0.
+// Bounds of the options for sampling. Below the lowest temperature, tempered logits would leave the
+// range of fp32, so sampling is greedy, as with 0.
 inline constexpr float kLeastTemperature = 0.001F;
 inline constexpr float kMostTemperature = 100;
 inline constexpr float kMostRepetitionPenalty = 1000;
-inline constexpr float kMostPenalty = 2;      // of presence and frequency; the least is -2
-inline constexpr float kMostLogitBias = 100;  // the least is -100
+inline constexpr float kMostPenalty = 2;      // of presence and frequency; the minimum is -2
+inline constexpr float kMostLogitBias = 100;  // the minimum is -100
 
 // Fixed by the bundle format. A spec that exceeds them is refused before memory is allocated.
 inline constexpr int64_t kMaxLayers = 256;
 inline constexpr int64_t kMaxWidth = 16384;
 inline constexpr int kMaxTaps = 16;  // of a causal convolution
 inline constexpr int64_t kMaxFfn = 65536;
-// Positions of a model with attention: the most that a model may have, and the default for a
-// sequence.
+// Positions of a model with attention: the maximum, and the default for a sequence.
 inline constexpr int64_t kMaxContext = int64_t{1} << 24;
 inline constexpr int64_t kUsualPositions = 4096;
 inline constexpr int64_t kMaxVocabulary = 1 << 20;

@@ -1,4 +1,4 @@
-// The limit of the prefix cache, apart from base/limits.h because only the server sets it.
+// The limit of the prefix cache, separate from base/limits.h because only the server sets it.
 #pragma once
 
 #include "base/limits.h"

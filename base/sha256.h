@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), by OpenSSL.
+// SHA-256 (FIPS 180-4), computed by OpenSSL.
 #pragma once
 
 #include <openssl/evp.h>

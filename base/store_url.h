@@ -12,7 +12,7 @@ enum class StoreKind { kMemory, kDirectory, kRedis };
 
 struct StoreUrl {
   StoreKind kind = StoreKind::kMemory;
-  // kDirectory: the directory. kRedis: the unix socket, or empty to connect by TCP.
+  // kDirectory: the directory. kRedis: the unix socket, or empty to connect over TCP.
   std::string path = {};
   // Only with kRedis. `host` and `port` are empty with a unix socket.
   std::string user = {};  // empty: the default user

@@ -1,4 +1,5 @@
-// The limits of state tokens, apart from base/limits.h because only the server's doors need them.
+// The limits of state tokens, separate from base/limits.h because only the server's doors need
+// them.
 #pragma once
 
 #include "base/limits.h"

@@ -24,7 +24,7 @@ struct BlockRun {
   float least() const { return d_least * static_cast<float>(least_factor); }
 };
 
-// The weights of the nibbles of IQ4_NL.
+// The table of weights that the nibbles of IQ4_NL index.
 inline constexpr std::array<int8_t, 16> kIq4NlValues = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                         1,    13,   25,  38,  53,  69,  89,  113};
 

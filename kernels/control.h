@@ -17,7 +17,7 @@ namespace runnel {
 struct Sampling {
   float temperature = 1.0F;  // > 0: logits / T, and for logistics also scale * T
   int32_t top_k = 0;         // keep the k most likely values; 0: all
-  float top_p = 1.0F;        // keep the fewest most likely values whose mass reaches top_p; 1: all
+  float top_p = 1.0F;        // keep as few top values as reach the mass top_p; 1: all
   float min_p = 0.0F;   // keep values at least min_p times as likely as the most likely; 0: all
   bool greedy = false;  // the most likely value (for logistics: the mode of the 256 scoring bins)
 
@@ -48,19 +48,19 @@ struct Sampled {
   int32_t row = -1;  // of the batch; -1: nothing (a frozen row)
   int32_t value = kNoValue;
   int64_t position = 0;   // of `value` in its sequence
-  float log_prob = 0.0F;  // natural log, the scoring form
-  int32_t top_count = 0;  // the number of the most likely values, which are stored separately
+  float log_prob = 0.0F;  // natural log, as scoring computes it
+  int32_t top_count = 0;  // number of most likely values, which are stored separately
 };
 static_assert(sizeof(Sampled) == 24);
 
-// The place for a step's results. The value of row r goes to rows[r]. If the row wants the most
-// likely values, they go to top[r * kMaxTopLogProbs] and after it, most likely first; of equally
+// The place for a step's results. The value of row r goes to rows[r]. If the row requests the most
+// likely values, they go to top[] from index r * kMaxTopLogProbs on, most likely first; of equally
 // likely ones, the lower value first.
 struct SampledTo {
   Sampled* rows;
   TopLogProb* top;
 
-  // The place of rows from `first` on.
+  // The place for the rows from `first` on.
   RUNNEL_DEVICE SampledTo from(int64_t first) const {
     return {rows + first, top + first * kMaxTopLogProbs};
   }

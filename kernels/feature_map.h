@@ -1,6 +1,5 @@
 // The feature maps of linear attention, which transform queries and keys before the recurrence.
-// They are those of fast-transformers (feature_maps/) and of random feature attention (Peng et al.
-// 2021).
+// They come from fast-transformers (feature_maps/) and random feature attention (Peng et al. 2021).
 #pragma once
 
 #include <cmath>
@@ -36,16 +35,16 @@ enum class FeatureMap : uint8_t {
 
 RUNNEL_DEVICE constexpr bool is_random(FeatureMap map) { return map >= FeatureMap::kFavor; }
 
-// A map by random projections. Of x [dk], one head's query or key, with u = x' omega:
-//   x'                sqrt(temperature) x; with sigma sqrt(temperature) sigma x / max(|x|, 1e-12)
+// A map by random projections. x [dk] is one head's query or key, and u = x' omega:
+//   x'                sqrt(temperature) x; with sigma: sqrt(temperature) sigma x / max(|x|, 1e-12)
 //   kFavor            exp(u - c), exp(-u - c); c = (|x'|^2 + ln(count)) / 2
 //   kFourier          a cos(u), a sin(u); a = sqrt(2 / count)
-//   kSmoothedFourier  the same of count - 1, and then `smoothing`
+//   kSmoothedFourier  the same with count - 1, and then `smoothing`
 //   kGeneralized      kernel(u)
-// The first two take exp up to e^88 and angles up to 8192; larger inputs are clamped.
+// Arguments of exp are clamped to at most 88, and angles to [-8192, 8192].
 struct RandomFeatures {
   FeatureMap map = FeatureMap::kFavor;
-  // The number of features that was requested in fast-transformers; there are size().
+  // The number of features requested in fast-transformers; size() is the actual number.
   int count = 0;
   float temperature = 1.0F;
   float smoothing = 1.0F;
@@ -53,8 +52,8 @@ struct RandomFeatures {
   View omega;  // fp32 [dk, projections()]
   View sigma;  // fp32 [heads, dk], data null: none
 
-  // The pairs of cosines and sines. If the count is odd, the last feature is left out, but counts
-  // in the scale.
+  // The pairs of cosines and sines. If their requested number is odd, the last feature is left out,
+  // but counts in the scale.
   RUNNEL_DEVICE constexpr int pairs() const {
     return (map == FeatureMap::kSmoothedFourier ? count - 1 : count) / 2;
   }
@@ -69,7 +68,8 @@ struct RandomFeatures {
 
   // sqrt(temperature).
   float scale() const { return std::sqrt(temperature); }
-  // ln(count) / 2 for kFavor, sqrt(2 / count) for the two maps with angles.
+  // ln(count) / 2 for kFavor, sqrt(2 / count) for kFourier, sqrt(2 / (count - 1)) for
+  // kSmoothedFourier.
   float constant() const {
     if (map == FeatureMap::kFavor) return static_cast<float>(log_of(count) / 2);
     return static_cast<float>(

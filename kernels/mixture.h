@@ -1,7 +1,7 @@
 // One row of a discretized mixture of logistics over the values 0..255, scaled to [-1, 1]. Sampling
 // and scoring differ in the same way as in the authors' code: see draw() and log_prob(). It is
-// plain constexpr code, by component, so the results are the same on the host and on a device,
-// where each component has a thread.
+// plain constexpr code, component by component, so the results are the same on the host and on a
+// device, where each component has a thread.
 #pragma once
 
 #include <cstdint>
@@ -85,8 +85,8 @@ class Mixture {
   }
 
   // The component's mass in the value's bin, as in training: s = exp(max(raw, -7)), and the outer
-  // bins are open. If the mass is 1e-5 or less, the density at the middle of the bin divided by
-  // 127.5.
+  // bins are open. If the mass is 1e-5 or less, returns the density at the middle of the bin
+  // divided by 127.5.
   RUNNEL_DEVICE static constexpr double mass(const Component& component, int32_t value) {
     const double upper = component.inverse_scale * (edge(value) - component.mean);
     const double lower = component.inverse_scale * (edge(value - 1) - component.mean);

@@ -47,8 +47,8 @@ RUNNEL_DEVICE constexpr PhiloxCounter philox_words(uint64_t seed, int64_t positi
       {{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)}});
 }
 
-// Converts a word to ((word >> 9) + 0.5) * 2^-23. It is uniform in (0, 1), never 0 or 1, and exact
-// in fp32; so is 1 - u.
+// Converts a word to ((word >> 9) + 0.5) * 2^-23. The result u is uniform in (0, 1), never 0 or 1.
+// u and 1 - u are exact in fp32.
 RUNNEL_DEVICE constexpr float philox_uniform(uint32_t word) {
   return (static_cast<float>(word >> 9) + 0.5F) * 0x1p-23F;
 }

@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// Whether quantize_blocks() takes the type: Q4_0 and Q8_0.
+// Whether quantize_blocks() supports the type: Q4_0 and Q8_0.
 constexpr bool can_quantize(StoredType type) {
   return type == StoredType::kQ4_0 || type == StoredType::kQ8_0;
 }

@@ -110,7 +110,7 @@ struct HostTensor {
   int rows = 0;
   int cols = 0;
   DType type = DType::kF32;
-  // If it is a type of blocks, the elements have it instead of `type`.
+  // If `stored` is a type of blocks, the elements have this type instead of `type`.
   StoredType stored = StoredType::kF32;
 
   // The beginning of row `row`.

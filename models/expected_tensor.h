@@ -15,8 +15,8 @@ struct ExpectedTensor {
   bool read = true;     // false: a file may have it, in any shape, but it is not read
   bool vector = false;  // the shape is [n], and [1, n], [1, 1, n] and so on are accepted
 
-  // The shape to read the tensor in, if a file has it as `stored`: `stored` if it is accepted, else
-  // the expected shape, so that reading fails with a message.
+  // The shape in which to read the tensor, if a file stores it as `stored`: `stored` if it is
+  // accepted, else the expected shape, so that reading fails with a message.
   const std::vector<int64_t>& shape_in(const std::vector<int64_t>& stored) const {
     const auto others = std::count_if(stored.begin(), stored.end(), [](auto n) { return n != 1; });
     const bool fits = vector && !stored.empty() && stored.back() == shape[0] && others <= 1;

@@ -11,7 +11,7 @@
 
 namespace runnel {
 
-// The most sessions if no number is set.
+// The maximum number of sessions if none is set.
 inline constexpr int kMostUnasked = 256;
 
 // The number of slots for as many sessions as fit in half of the free memory, at least 1 and at

@@ -60,7 +60,7 @@ struct Emitted {
   int32_t row = -1;  // of the batch
   int32_t value = kNoValue;
   int64_t position = 0;                  // of `value` in its sequence
-  float log_prob = 0.0F;                 // natural log, the scoring form
+  float log_prob = 0.0F;                 // natural log, as scoring computes it
   std::span<const TopLogProb> top = {};  // most likely first, ties by value
 };
 
@@ -105,15 +105,15 @@ class Model {
   virtual void copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) = 0;
 
   // Advances the rows (each slot at most once) by one step. Rows that want kNext are advanced by
-  // `steps` steps; steps > 1 is allowed only if every row wants kNext. `rows` is not used after the
-  // return. At most limits().launches submits may be in flight.
+  // `steps` steps; steps > 1 is allowed only if every row wants kNext. `rows` is not used after
+  // submit() returns. At most limits().launches submits may be in flight.
   virtual Ticket submit(std::span<const Row> rows, int steps) = 0;
 
   // False: not done yet. True: appends the values that the submit emitted to `out`, ordered by step
   // and then by row. The spans `top` are valid until the next submit(). To avoid allocation,
-  // reserve limits().values + limits().rows * limits().steps. Not OK: the device has failed
-  // permanently (INTERNAL with the reason), `out` is unchanged, and every state is lost. Nothing
-  // may be submitted after that.
+  // reserve room for limits().values + limits().rows * limits().steps values. Not OK: the device
+  // has failed permanently (INTERNAL with the reason), `out` is unchanged, and every state is lost.
+  // Nothing may be submitted after that.
   virtual Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) = 0;
 };
 

@@ -1,5 +1,5 @@
-// The contents of a bundle's config.json: the part that engine, server and programs read of any
-// model, and the part of the model's family.
+// The contents of a bundle's config.json: the part that the engine, the server and programs read
+// for any model, and the part of its family.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ enum class TextKind { kNone, kBytes, kTokenizer };
 struct Spec {
   std::string name;
   int vocabulary = 0;     // values are 0 .. vocabulary - 1
-  int64_t positions = 0;  // inputs a sequence can have; 0: no last position
-  // With attention, the most that `positions` may be set to. 0: it cannot be changed.
+  int64_t positions = 0;  // maximum inputs of a sequence; 0: no limit
+  // With attention, the maximum to which `positions` may be set. 0: it cannot be changed.
   int64_t most_positions = 0;
   Head head;
   std::optional<Begin> begin;
@@ -45,8 +45,8 @@ struct Spec {
   TextKind text = TextKind::kNone;   // kBytes: a value is a byte; kTokenizer: by tokenizer.json
   FamilySpec model;
 
-  // The most values of a sequence. It is one more than the positions, because the last position
-  // still has an output. 0: no limit.
+  // The maximum number of values of a sequence. It is one more than the positions, because the last
+  // position still has an output. 0: no limit.
   int64_t max_length() const { return positions == 0 ? 0 : positions + 1; }
   // Bytes of one session's state, fp32 and without padding.
   int64_t state_bytes() const;
@@ -61,8 +61,8 @@ struct Spec {
 // is not changed. INVALID_ARGUMENT if `context` is more than the model's most_positions.
 Status set_context(int64_t context, Spec& spec);
 
-// All tensors of a bundle with this spec. A bundle must have no other tensors, and all of these
-// that are read.
+// All tensors of a bundle with this spec. A bundle must have all of these that are read, and no
+// other tensors.
 std::vector<ExpectedTensor> expected_tensors(const Spec& spec);
 
 // A description of the network for people, as rows of (name, text).

@@ -19,7 +19,7 @@ struct LinearTensors {
   bool transposed = false;  // the weight is stored as [in, out]
   int64_t first = 0;        // the first row to read of weight and bias, as stored
   int64_t rows = 0;         // the number of rows to read from there; 0: all
-  int64_t every = 0;        // also `rows` rows from first + every, first + 2 * every, ...; 0: not
+  int64_t every = 0;        // and `rows` rows from first + every, first + 2 * every, ...; 0: none
 };
 
 // Thrown if an element of a tensor is not finite. make_model() returns its status.
@@ -44,7 +44,7 @@ class WeightReader {
   Matrix table(const std::string& name) const;
 
   // The table of the values' vectors. Sets the table of `embedding` to a view of it. The table
-  // stays in the file's blocks if the backend accepts them, else it is as table().
+  // stays in the file's blocks if the backend accepts them, otherwise it is read as by table().
   Matrix vectors(const std::string& name, Embedding& embedding) const;
 
   // A packed linear layer: NAME.weight [out, in] and NAME.bias [out]. Several names give one layer
@@ -55,10 +55,10 @@ class WeightReader {
   // A packed linear layer whose tensors have other names.
   Weight pack(const LinearTensors& names, Precision precision) const;
 
-  // As Backend::precise(): for products of a model in this precision.
+  // Backend::precise() for the products of a model in this precision.
   Precision precise(Precision of) const { return backend_.precise(of); }
 
-  // The same from computed numbers: weight [rows, n], and bias [rows] or empty.
+  // A packed linear layer of computed numbers: weight [rows, n], and bias [rows] or empty.
   Weight pack(std::span<const float> weight, int rows, std::span<const float> bias,
               Precision precision) const;
 

@@ -10,10 +10,10 @@ namespace runnel::cpu {
 // A panel is a sequence of units, one for each block of the file: a head, then runs of 32 inputs.
 //
 // A run has 2 halves, one for each half of the panel's outputs. A half is a list of vectors of
-// 32-bit words, with a word for each output. Word v of bytes has inputs 4 v to 4 v + 3. Word v of
-// nibbles has inputs 8 v to 8 v + 3 in the lower halves of its bytes, and 8 v + 4 to 8 v + 7 in the
-// upper halves. An integer q is stored as q + offset, which is not negative. In a layout with a
-// table, its index in the table is stored.
+// 32-bit words, with a word for each output. With bytes, word v has inputs 4 v to 4 v + 3. With
+// nibbles, it has inputs 8 v to 8 v + 3 in the lower halves of its bytes, and 8 v + 4 to 8 v + 7 in
+// the upper halves. An integer q is stored as q + offset, which is not negative. In a layout with a
+// table, the integer's index in the table is stored instead.
 //
 // If a block is one run, its fp16 scales follow the run. If a block is 8 runs, the head has the
 // fp16 numbers d of the outputs, and with minimums also dmin. Then come the factors of each run: a

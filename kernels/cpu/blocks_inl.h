@@ -15,7 +15,7 @@
 
 // Prefetch distance in a panel, in bytes.
 constexpr int64_t kBlocksAhead = 2048;
-constexpr int kBlockRows = 4;  // rows that use a panel's weights while they are in registers
+constexpr int kBlockRows = 4;  // rows that use a panel's weights while these are in registers
 
 inline int32_t bits_of(float x) {
   int32_t bits;
@@ -71,8 +71,7 @@ void round_run(const float* x, int count, int32_t* run) {
       group[4] = static_cast<int8_t>(upper);
     }
   } else {
-    // 16-bit numbers: of each four inputs first the first and the third, then the second and the
-    // fourth.
+    // 16-bit numbers. Each group of four inputs has the order first, third, second, fourth.
     auto* numbers = reinterpret_cast<int16_t*>(run + 4);
     for (int i = 0; i < kStepInputs; ++i) {
       numbers[i / 4 * 4 + i % 2 * 2 + i % 4 / 2] = static_cast<int16_t>(v[i]);

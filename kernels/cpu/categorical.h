@@ -11,12 +11,12 @@ namespace runnel::cpu {
 
 class Categorical {
  public:
-  // `logits` [values]. The object uses `scratch` [2 * values] alone, for as long as it exists.
+  // `logits` [values]. Nothing else may use `scratch` [2 * values] while the object exists.
   Categorical(const Kernels& kernels, const float* logits, int values, float* scratch);
 
   // Applies the penalties to the logits, for a value at `position` after the recent ones. `biases`
-  // has those of all rows. Only mode() and sample() use the penalized logits. top() must be called
-  // before.
+  // has the biases of all rows. Only mode() and sample() use the penalized logits. top() must be
+  // called before penalize().
   void penalize(const RowPenalties& by, const LogitBias* biases, RecentRing recent,
                 int64_t position);
 

@@ -14,7 +14,7 @@ struct IsaChoice {
   std::string why;  // one line
 };
 
-// Chooses by what is known about processors, not by a measurement, because noise could change its
+// Chooses by what is known about processors, not by measuring, because noise could change the
 // result.
 // - `vendor`: as the processor reports it ("AuthenticAMD").
 // - `available`: whether the machine has an instruction set.

@@ -21,7 +21,7 @@ inline float square_of(const float* x, int count) {
   return sum_lanes(sum);
 }
 
-// u += x^T omega for `rows` rows of omega and kN blocks; the first rows set u.
+// u += x^T omega for `rows` rows of omega and kN blocks, or u = x^T omega if `is_first`.
 template <int kN>
 inline void project(const FeatureArgs& args, const float* omega, int rows, bool is_first,
                     const float (*x)[kInputElements], float* const* u) {
@@ -46,7 +46,8 @@ inline void project(const FeatureArgs& args, const float* omega, int rows, bool 
   }
 }
 
-// out[0 .. width) holds u. Sets out to first(u) and then, if there is one, second(u).
+// out[0 .. width) holds u. of(u) is a pair of numbers. The first ones replace u; with kPairs, the
+// second ones follow them.
 template <bool kPairs, typename F>
 inline void map_each(float* out, int width, const F& of) {
   int j = 0;

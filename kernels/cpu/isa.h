@@ -73,7 +73,8 @@ struct FeatureArgs {
 };
 
 // The shift of one row: mixes of each of its `inputs` with the input before it. `state` [width] has
-// the last input, before and after. `out` [inputs, mixes * width] may be x if there is one mix.
+// the last input before the call, and is updated. `out` [inputs, mixes * width] may be x if there
+// is one mix.
 struct ShiftArgs {
   Matrix x, mu;
   int mixes, width, inputs;
@@ -93,12 +94,12 @@ struct ConvolveArgs {
   int64_t out_stride;
 };
 
-// The most rows and columns of a head's state, because rules keep the terms of an input on the
-// stack. The rule kLinear has no such limit.
+// The maximum rows and columns of a head's state, because rules keep an input's terms on the stack.
+// The rule kLinear has no such limit.
 inline constexpr int kMostState = 1024;
 
-// One head of one row: `inputs` steps of the recurrence over its state, S [dk][dv] and, for
-// kLinear, then z [dk]. Fields of other rules are null.
+// One head of one row: `inputs` steps of the recurrence over its state, S [dk][dv], followed by z
+// [dk] for kLinear. Fields of other rules are null.
 struct RecurArgs {
   Rule rule;
   Matrix q, k, v;  // [inputs, dk], [inputs, dk], [inputs, dv]
@@ -120,7 +121,7 @@ struct RecurArgs {
   float dt_rate, dt_bias, skip;
   float dt_least, dt_most;
 
-  // Only for kMamba1, [dk][dv], [dv] and [dv]. Its decay is [inputs, dv].
+  // Only for kMamba1: [dk][dv], [dv] and [dv]. Its `decay` is [inputs, dv].
   const float *rates, *biases, *skips;
   // kGated: decay is [inputs, dk], or [inputs] with decay_of_heads; rate is [inputs] or null.
   GatedTerms gated;
@@ -149,8 +150,8 @@ struct AttendArgs {
   int64_t out_stride;
 };
 
-// Products in the order of sums of tiles (step32_inl.h) have steps of this many inputs. steps_of()
-// is the number of steps.
+// The inputs of a step, in products that have the order of sums of AMX tiles (step32_inl.h).
+// steps_of() is the number of steps.
 inline constexpr int kStepInputs = 32;
 constexpr int steps_of(int in) { return (in + kStepInputs - 1) / kStepInputs; }
 
@@ -164,10 +165,10 @@ struct Kernels {
   // cache.
   int block_rows;
   int run_inputs;
-  // The least inputs of a run of rows. With fewer, the threads share each operation instead.
+  // The minimum inputs of a run of rows. With fewer, the threads share each operation instead.
   int fewest_run_inputs;
-  // The longest task of a shared operation, so that threads do not wait long for the last task. In
-  // nanoseconds of vector arithmetic, at 50 multiply-adds each.
+  // The longest task of a shared operation, in nanoseconds of vector arithmetic at 50 multiply-adds
+  // each. It bounds how long threads wait for the last task.
   int64_t longest_task;
 
   // Panels [panel_begin, panel_end) of a matmul of `rows` rows, x and weights in fp32.
@@ -181,17 +182,17 @@ struct Kernels {
               int cols);
 
   // Products of bf16. round_rows() rounds x to the form that matmul_rounded() needs for this number
-  // of rows. It writes at most `in` numbers, padded to whole steps, for each row, or for each of 16
-  // rows if there are more than 3. In matmul_rounded(), args.x is this form, and args.x_stride is
-  // (in + 1) / 2.
+  // of rows. It writes at most `in` numbers, padded to whole steps, for each row. If there are more
+  // than 3 rows, it needs room for a multiple of 16 rows. In matmul_rounded(), args.x is this form,
+  // and args.x_stride is (in + 1) / 2.
   void (*round_rows)(const float* x, int64_t x_stride, int rows, int in, float* to);
   Matmul* matmul_rounded;
   // Rounds x [count] to bf16, to nearest, as (count + 1) / 2 words.
   void (*round_pairs)(const float* x, int count, float* words);
-  // The inputs of panels for matmul_rounded() are padded to a multiple of this: a pair or, in the
-  // order of sums of tiles, kStepInputs.
+  // The inputs of panels for matmul_rounded() are padded to a multiple of this: a pair or, with the
+  // order of sums of AMX tiles, kStepInputs.
   int step;
-  // The same for weights of int8, in the order of sums of tiles. args.x_stride is ignored.
+  // The same for weights of int8, with the order of sums of AMX tiles. args.x_stride is ignored.
   void (*round_int8)(const float* x, int64_t x_stride, int rows, int in, float* to);
   Matmul* matmul_int8;
   // The same for weights in blocks. The inputs become integers (blocks_inl.h).
@@ -199,9 +200,9 @@ struct Kernels {
   Matmul* matmul_blocks;
 
   void (*norm)(const NormArgs& args, int row_begin, int row_end);
-  // For blocks [begin, end) of all inputs; each input has `args.blocks`.
+  // Computes blocks [begin, end), counted over all inputs; each input has `args.blocks` blocks.
   void (*features)(const FeatureArgs& args, int64_t begin, int64_t end);
-  // For columns [begin, end) of a row.
+  // Compute columns [begin, end) of a row.
   void (*shift)(const ShiftArgs& args, int begin, int end);
   void (*convolve)(const ConvolveArgs& args, int begin, int end);
   void (*recur)(const RecurArgs& args);

@@ -8,7 +8,7 @@
 // No include guard and no includes: see isa.h.
 //
 // Everything that decides bits is here: which lane adds which element, and in which order. None of
-// it looks at the number of rows.
+// it depends on the number of rows.
 
 constexpr int kPanel = 2 * kLanes;
 
@@ -121,7 +121,7 @@ RUNNEL_INLINE void multiply_widened(const float* x, int64_t x_stride, bool secon
   multiply<false>(x + 1, x_stride, column, sum);
 }
 
-// Adds all products of kN rows and kP panels, one word after the other, ascending.
+// Adds all products of kN rows and kP panels, in ascending order of words.
 template <Factors kFactors, int kN, int kP>
 RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const float* w,
                                 Reg (&sum)[kN][2 * kP]) {
@@ -237,8 +237,8 @@ void rows_by_panels(const MatmulArgs& args, int rows, int row, int begin, int en
 template <Factors kFactors>
 void matmul(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
   const int blocks = (rows + kRows - 1) / kRows;
-  // A single block of rows takes all panels at once. If there are several blocks, all of them take
-  // a panel while it is in the cache, and then the next panel.
+  // A single block of rows computes all panels at once. Several blocks all compute one panel while
+  // it is in the cache, and then the next panel.
   const int step = blocks == 1 ? panel_end - panel_begin : 1;
   for (int panel = panel_begin; panel < panel_end; panel += step) {
     for (int block = 0; block < blocks; ++block) {

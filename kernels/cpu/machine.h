@@ -17,7 +17,7 @@ struct FreeMemory {
 };
 
 // The cores of this process's affinity mask, within the quota of its control groups; at least 1.
-// `root` is put before the paths of the system's files.
+// `root` is a prefix of the paths of the system's files.
 UsableCores find_usable_cores(const std::string& root = "");
 int usable_cores();
 

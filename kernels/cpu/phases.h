@@ -3,7 +3,7 @@
 //
 // A thread waits only for tasks that other threads have taken. A thread that is late finds the
 // earlier phases done, and catches up within nanoseconds. The others never wait for a thread that
-// does not come at all.
+// never arrives.
 #pragma once
 
 #include <atomic>

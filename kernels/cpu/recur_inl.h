@@ -99,8 +99,8 @@ inline void set_zero(float* x, int count) {
   each_vector(count, [&](int i, int n) { store_up_to(x + i, set1(0.0F), n); });
 }
 
-// The distance from a head's state to the next state to prefetch. It is prefetched during the last
-// input.
+// The prefetch distance in floats: from a head's state to the next state during the last input, and
+// 0 before that.
 inline int64_t ahead_of(const RecurArgs& args, int64_t input) {
   return input + 1 < args.inputs ? 0 : args.next - args.state;
 }
@@ -110,8 +110,8 @@ inline int64_t ahead_of(const RecurArgs& args, int64_t input) {
 // The rows of S in one pass. phi(q) and phi(k) of this many rows fit on the stack, for any dk.
 constexpr int kStateRows = 64;
 
-// Computes take phi(k) and phi(q) of `count` elements, and z = keep z + take phi(k). Adds the lanes
-// of phi(q) . z to `dot`.
+// Computes take * phi(k) and phi(q) of `count` elements, and z = keep * z + take * phi(k). Returns
+// `dot` plus the lanes of phi(q) . z.
 template <FeatureMap kMap, bool kGated>
 inline Reg keys_and_queries(const float* k, const float* q, int count, float keep, float take,
                             float* z, float* phi_k, float* phi_q, Reg dot) {
@@ -188,7 +188,7 @@ struct Rwkv7Terms {
   alignas(64) float v[kMostState];
 };
 
-// w, a, b and k of all channels. Returns the bonus's factor of v.
+// w, a, b and k of all channels. Returns the factor of v in the bonus.
 inline float rwkv7_channels(const RecurArgs& args, int64_t input, Rwkv7Terms& to) {
   using Rule = Rwkv7Rule<VectorMath>;
   Reg squares = set1(0.0F);
@@ -359,7 +359,7 @@ inline void make_correction(const RecurArgs& args, int64_t input, GatedNumbers& 
   scale(row_of(args.v, input), args.dv, beta, to.v);
 }
 
-// The sum of q bonus k.
+// The sum of q * bonus * k.
 inline float bonus_factor(const RecurArgs& args, const GatedNumbers& made) {
   Reg sum = set1(0.0F);
   each_vector(args.dk, [&](int i, int n) {

@@ -91,7 +91,8 @@ struct Query {
 
 inline float exp_of(float x) { return number_of(exp_nonpositive(set1(x))); }
 
-// How many vectors of positions kN queries are multiplied by at once: a divisor of kPageVectors.
+// The number of vectors of positions that kN queries are multiplied with at once. It divides
+// kPageVectors.
 template <int kN>
 constexpr int kScoreVectors = kPageVectors < 8 ? 4
                               : kN > 1         ? 2
@@ -130,7 +131,8 @@ inline void score_page(Query* queries, int dk, const Number* keys) {
   }
 }
 
-// p [kPagePositions] = exp(p - most). Returns their sum, which it adds up in pairs of halves.
+// p [kPagePositions] = exp(p - most). Returns their sum, for which it repeatedly adds the second
+// half of the vectors to the first.
 inline float weigh_page(float most, float* p) {
   const Reg shift = set1(most);
   Reg sum[kPageVectors];
@@ -247,7 +249,7 @@ inline void join(const Attended& segment, int dv, Attended& to) {
   });
 }
 
-// Adds a page to the sums of the queries, among kN, that see a position of it.
+// Adds a page to the sums of each of kN queries that sees a position of the page.
 template <int kN, typename Number>
 inline void add_page_to_some(const AttendArgs& args, Query* queries, int64_t page) {
   const int64_t begin = page * kPagePositions;

@@ -54,7 +54,7 @@ class ThreadPool {
   void work(int thread);
   // Wakes this many of the sleeping workers.
   void wake(int workers);
-  // Waits until the gate is not `seen`: it spins first, and then sleeps.
+  // Waits until the gate differs from `seen`: first spins, then sleeps.
   uint32_t next_gate(uint32_t seen) const;
   // Joins the job of this gate. False if the gate is closed.
   bool enter(uint32_t gate);

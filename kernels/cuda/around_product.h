@@ -16,7 +16,7 @@ namespace runnel::cuda {
 
 inline constexpr int kRoundTogether = 8;  // elements of a thread: 16 bytes of bf16
 
-// The elements from row to row of a weight, and of inputs in bf16: a multiple of 16 bytes.
+// The row stride, in elements, of a weight and of inputs in bf16: a multiple of 16 bytes.
 RUNNEL_DEVICE constexpr int plain_stride(int in, Precision precision) {
   const int run = precision == Precision::kBf16 ? kRoundTogether : 4;
   return (in + run - 1) / run * run;

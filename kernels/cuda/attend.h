@@ -1,9 +1,9 @@
 // Softmax attention over a cache. backend.h has its equation and the order of its sums.
 //
 // A row's queries of one head of keys and values are numbered by input, then by head. A block takes
-// kQueries of them, a tile, through the pages of one segment after the other, two pages at a time:
-// first a thread computes the scores of one position with all queries, then a warp computes the
-// weights of one query, then a thread computes the sums of one column for some queries. If there
+// a tile of kQueries queries through the pages of one segment after the other, two pages at a time.
+// First each thread computes the scores of one position with all queries, then each warp the
+// weights of one query at a time, then each thread the sums of a column for some queries. If there
 // are few tiles, several blocks share the segments of a tile, and a second kernel joins their sums.
 // Each query has its own chains of sums, so its bits do not depend on any of this.
 #pragma once
@@ -63,8 +63,8 @@ struct AttendKernel {
   static constexpr int kThreads = 128;
   static constexpr int kResident = 4;
 
-  // The tiles of rows of which the longest has `longest` inputs. If no row has more than one tile,
-  // this is the number of rows. Otherwise some tiles have no queries.
+  // The number of tiles for rows of at most `longest` inputs. If no row has more than one tile,
+  // this is the number of rows. Otherwise some tiles may have no queries.
   static constexpr int64_t tiles(const Args& args, int longest) {
     const int group = args.group();
     if (int64_t{longest} * group <= kQueries) return args.rows.count;
@@ -104,9 +104,9 @@ struct AttendKernel {
  private:
   static constexpr int kPair = 2 * kPagePositions;  // positions of two pages, one for each thread
   static_assert(kPair == kThreads);
-  // The distance between the scores of two positions, so that few threads meet in a bank.
+  // The distance between the scores of two positions, padded to reduce bank conflicts.
   static constexpr int kStride = kQueries > 4 ? kQueries + 4 : kQueries;
-  // Queries whose sums a thread computes at once, and how many such parts a tile has.
+  // Queries whose sums a thread computes at once, and the number of such parts of a tile.
   static constexpr int kTogether = kQueries > 4 ? 8 : kQueries > 1 ? 2 : 1;
   static constexpr int kParts = kQueries / kTogether;
   // Queries whose weights a warp computes.
@@ -115,8 +115,8 @@ struct AttendKernel {
   static constexpr int kAhead = kQueries > 4 ? 8 : 16;
   // Numbers of each query in shared memory, without the arrays of dk and dv numbers.
   static constexpr int kOfQuery = 9;
-  // Numbers of all queries. The compiler loads four of them at once, also at the end, where fewer
-  // are used. So that these loads read nothing that other threads write, the size is rounded up.
+  // The size of the queries' numbers. The compiler loads four at once, even at the end, where fewer
+  // are used. The size is rounded up so that these loads read nothing that other threads write.
   RUNNEL_DEVICE static constexpr int queries_size(const Args& args) {
     return (args.dk * kQueries + 3) / 4 * 4;
   }
@@ -137,7 +137,7 @@ struct AttendKernel {
     RUNNEL_DEVICE int at(int query) const {
       return first_head + (query < queries ? query : queries - 1);
     }
-    RUNNEL_DEVICE int input(int query) const { return at(query) / group; }  // after the first one
+    RUNNEL_DEVICE int input(int query) const { return at(query) / group; }  // counted from `first`
     RUNNEL_DEVICE int query_head(int query) const { return head * group + at(query) % group; }
     RUNNEL_DEVICE int last_input() const { return first + input(kQueries - 1); }
     // How many positions the last query sees.
@@ -250,7 +250,7 @@ struct AttendKernel {
     int64_t page;
     int pages, seen;
   };
-  // A lane's copy of the totals of its warp's queries, and two scores of each.
+  // A lane's copy of the totals of its warp's queries, and two scores of each query.
   struct Weights {
     SegmentTotal total[kOfWarp];
     float low[kOfWarp], high[kOfWarp], most[kOfWarp], sum[kOfWarp];
@@ -290,7 +290,8 @@ struct AttendKernel {
     return t / kWarp + n * (kThreads / kWarp);
   }
 
-  // The scores of position t of a pair. A score that a query does not see is never computed with.
+  // The scores of position t of a pair. The score of a position that a query does not see is never
+  // used.
   RUNNEL_DEVICE static void score(const Args& args, const Tile& tile, const Shared& shared,
                                   const Pair& pair, int t) {
     Queries sums{};
@@ -379,7 +380,7 @@ struct AttendKernel {
       }
     });
   }
-  // A NaN is not larger than anything.
+  // Returns `than` if x is a NaN.
   RUNNEL_DEVICE static constexpr float larger(float x, float than) { return x > than ? x : than; }
 
   RUNNEL_DEVICE static void add_values(const Args& args, const Tile& tile, const Shared& shared,

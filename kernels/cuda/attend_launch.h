@@ -12,7 +12,7 @@
 
 namespace runnel::cuda {
 
-// Sums of segments that several blocks share take at most this memory.
+// The maximum memory for sums of segments that several blocks share.
 inline constexpr int64_t kSegmentSumsBytes = int64_t{32} << 20;
 // With fewer blocks than this, blocks share the segments of a tile.
 inline constexpr int64_t kAttendingBlocks = 512;
@@ -56,7 +56,7 @@ inline int segment_shares(const AttendArgs& args) {
 // Memory for kSegmentSumsBytes of sums.
 class SegmentSums {
  public:
-  // The memory, allocated by the first call; null if there was none then.
+  // The memory, which the first call allocates; null if that failed.
   template <typename Device>
   float* on(Device& device) {
     if (!is_asked_for_) {
@@ -74,7 +74,7 @@ class SegmentSums {
   bool is_asked_for_ = false;
 };
 
-// The limits of a tile's size: the most inputs of a row, and the bytes of shared memory that a
+// The limits of a tile's size: the maximum inputs of a row, and the bytes of shared memory that a
 // block can have.
 struct AttendRoom {
   int longest;

@@ -4,9 +4,9 @@
 // - S += K^T V, z += K^T 1.
 //
 // A factor x is split into two bf16 numbers, high = bf16(x) and low = bf16(x - high). A product of
-// two factors is high high + high low + low high, which is accurate to 2^-16. With tf32 it would
-// also take three products, and each of them is slower. All sums are fp32. The sums with S are
-// computed outside of the tensor cores, whose additions do not round to nearest.
+// two factors is high high + high low + low high, which is accurate to 2^-16. tf32 would also take
+// three products, each of them slower. All sums are fp32. The sums with S are computed outside of
+// the tensor cores, whose additions do not round to nearest.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,7 @@ RUNNEL_DEVICE Split split_pairs(Block& block, const Pairs& pair) {
   }
   return parts;
 }
-// Two adjacent elements of a row, from an even index on; and two adjacent elements of a column.
+// Two adjacent elements of a row, the first at an even index; two adjacent elements of a column.
 RUNNEL_DEVICE constexpr NeighbourPair across(const float* x) {
   return *reinterpret_cast<const NeighbourPair*>(x);
 }
@@ -207,8 +207,8 @@ struct ChunkKernel {
     });
   }
 
-  // Computes tril(Q K^T) as split factors, and parts of its sums by rows and of Q z. Advances z to
-  // the end of the chunk.
+  // Computes tril(Q K^T) as split factors, and parts of its row sums and of Q z. Advances z to the
+  // end of the chunk.
   template <typename Block>
   RUNNEL_DEVICE static void find_scores(Block& block, const Args& args, const Shared& here,
                                         typename Block::template Each<SplitScores>& scores,
@@ -242,7 +242,7 @@ struct ChunkKernel {
     });
   }
 
-  // A lane has two rows; four lanes share one.
+  // A lane has two rows; four lanes share each row.
   template <typename Block>
   RUNNEL_DEVICE static SplitScores below_diagonal(Block& block, const Shared& here, int t,
                                                   Scores& c) {

@@ -16,23 +16,23 @@ struct CudaOptions {
   // own kernels. Its order of sums, and so the bits, may depend on the batch. Adds "+cublas" to the
   // id.
   bool library = false;
-  // Keeps a state and a log of the last few inputs that are not in it yet, instead of the state
-  // alone. The values are the same; fewer bytes are moved, and more memory is used. Adds
-  // "+replay8".
+  // Keeps a state and a log of the last few inputs, which the state does not include yet, instead
+  // of the state alone. The values are the same; fewer bytes are moved, and more memory is used.
+  // Adds "+replay8".
   bool replay = false;
   // Computes prompts in chunks of 64 values on tensor cores, instead of position by position. The
   // sums differ by at most 1e-4. Adds "+chunks64".
   bool chunks = false;
   // Runs steps with one kernel for the whole network if it fits, instead of a kernel for each
   // operation. The bits and the id are the same.
-  // - `cluster`: the blocks of the GPU that share a sequence.
-  // - `together`: the groups of such blocks that receive weights together.
+  // - `cluster`: the number of the GPU's blocks that share a sequence.
+  // - `together`: the number of groups of such blocks that receive weights together.
   // Both are powers of two with a product of at most 16. 0: the best number for the batch.
   bool whole = true;
   int cluster = 0;
   int together = 0;
-  // Decides the number of blocks for a batch if `cluster` and `together` do not. The bits are the
-  // same with any costs.
+  // The costs that decide the number of blocks for a batch, unless `cluster` and `together` do. The
+  // bits are the same with any costs.
   LayerCosts costs = {};
 };
 

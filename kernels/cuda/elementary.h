@@ -185,7 +185,7 @@ struct ScalarMath {
   RUNNEL_DEVICE static constexpr float softplus(float x) { return cuda::softplus(x); }
 };
 
-// An unsigned number that has the order of x. Both zeros have the same number.
+// An unsigned number that orders as x does. +0 and -0 have the same number.
 RUNNEL_DEVICE constexpr uint32_t order_key(float x) {
   const uint32_t bits = bit_cast<uint32_t>(x + 0.0F);
   return (bits >> 31) != 0 ? ~bits : bits | (1U << 31);

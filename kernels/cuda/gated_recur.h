@@ -1,7 +1,7 @@
 // The recurrence of the gated linear family, RWKV-5 and RWKV-6 (Rule::kGated). backend.h has its
 // equations. A block takes 64 columns of one head of one row. Columns do not depend on each other,
 // so each block computes the terms of its head by itself. If registers can hold the columns of S,
-// they stay there while the row's inputs pass by.
+// they stay there for all inputs of the row.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace runnel::cuda {
 // Columns of S [dk][dv] that a block takes; the last block of a head may have fewer.
 inline constexpr int kGatedColumns = 64;
 
-// Inputs with a number of heads of their own: several heads of the recurrence may share one.
+// Inputs with their own number of heads: several heads of the recurrence may share a head of these.
 struct HeadInputs {
   InputMatrix of;  // [inputs, heads * size]
   int heads, size;
@@ -98,8 +98,7 @@ struct GatedKernel {
   using Held = typename Shared::Held;
   using Of = GatedRule<ScalarMath>;
 
-  // Threads are laid out for 64 columns, however many the head has: then the compiler knows the
-  // layout.
+  // Threads are always laid out for 64 columns, so that the compiler knows the layout.
   RUNNEL_DEVICE static constexpr StateShare share_of(int t) {
     return state_share<Columns>(t, kThreads, kGatedColumns);
   }
@@ -161,7 +160,7 @@ struct GatedKernel {
     return {at, at + dk, at + 2 * dk, v, sums, a, a + dk};
   }
 
-  // activate() lacks elu(x) + 1, which is a map of keys alone.
+  // activate() does not support elu(x) + 1, which only GatedTerms::map uses.
   RUNNEL_DEVICE static float mapped(Activation map, float x) {
     return map == Activation::kElu ? phi(x) : activate(map, x);
   }
@@ -210,7 +209,7 @@ struct GatedKernel {
     return by;
   }
 
-  // Scales and rotates q and k. Returns the bonus's factor of v.
+  // Scales and rotates q and k. Returns the factor of v in the bonus.
   template <typename Block>
   RUNNEL_DEVICE static float finish_keys(Block& block, const Args& args, const Head& head,
                                          int input, const Factors& by, const Terms& terms) {
@@ -304,7 +303,7 @@ struct GatedKernel {
   }
 
   // Computes S = diag(w) S + k value^T on a share of S, and S^T q within groups. With a bonus, S^T
-  // q takes S as it was before.
+  // q uses S from before the update.
   RUNNEL_DEVICE static void advance(const Args& args, const Head& head, int t, int input,
                                     const Terms& terms, Held& held) {
     const StateShare share = share_of(t);
@@ -323,7 +322,7 @@ struct GatedKernel {
   }
 };
 
-// The variants: for heads of up to 64 keys, up to 256 keys, and any number of keys.
+// The variants: for heads with dk up to 64, with dk up to 256, and with any dk.
 template <bool kCorrected>
 struct GatedRecur {
   using Medium = GatedKernel<Quad, 8, 128, kCorrected>;

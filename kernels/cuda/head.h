@@ -102,8 +102,8 @@ class MixtureRows {
   }
 
   // Writes the log-probabilities of the values that draw() has sampled. Skips rows without a
-  // sampled value. Warps do not depend on one another here, so it may be passed to meet() as work
-  // (launch.h).
+  // sampled value. Warps do not depend on one another here, so this function may be the work of
+  // meet() (launch.h).
   template <typename Jobs>
   RUNNEL_DEVICE void weigh(Jobs& jobs) {
     typename Block::template Each<Wanted> wanted;
@@ -222,7 +222,7 @@ class MixtureRows {
     return most;
   }
 
-  // Writes the most likely values of the rows whose calls ask for them. prepare() has already found
+  // Writes the most likely values of the rows whose calls request them. prepare() has already found
   // the most likely one.
   template <typename Jobs, typename EachWanted>
   RUNNEL_DEVICE void top(Jobs& jobs, EachWanted& wanted) {
@@ -322,7 +322,7 @@ class CategoricalRow {
     int32_t first, last;
 
     RUNNEL_DEVICE int32_t size() const { return last - first; }
-    // One of kDigits parts, all but the last ones of the same size.
+    // Part `index` of kDigits parts. All parts but the last ones have the same size.
     RUNNEL_DEVICE Range part(int index) const {
       const int32_t each = (size() + kDigits - 1) / kDigits;
       const int32_t from = first + index * each;
@@ -397,9 +397,9 @@ class CategoricalRow {
     return block_.sum(sums);
   }
 
-  // The first value, in the order of values, at which the sum of `before` and of all amounts up to
-  // its own is enough. If it never is, the last value with an amount above 0. add_up() of all
-  // values must have filled the table.
+  // The first value, in the order of values, for which enough() holds for the sum of `before` and
+  // of all amounts up to its own. If there is none, the last value with an amount above 0. add_up()
+  // of all values must have filled the table.
   template <typename Amount, typename Enough>
   RUNNEL_DEVICE int32_t first_enough(uint64_t before, const Amount& amount, const Enough& enough) {
     Range range = {0, values_};
@@ -412,10 +412,10 @@ class CategoricalRow {
     }
   }
 
-  // Keeps only the most likely values, as few as have amounts that add up to the target. It is a
-  // radix selection with four passes of eight key bits (a digit). A pass sums the amounts for each
-  // digit and finds the digit at which the total, from the highest key down, reaches the target.
-  // The next pass looks only at keys with this digit.
+  // Keeps only the most likely values: the fewest whose amounts add up to the target. It is a radix
+  // selection with four passes of eight key bits (a digit). A pass sums the amounts for each digit
+  // and finds the digit at which the total, from the highest key down, reaches the target. The next
+  // pass looks only at keys with this digit.
   template <typename Amount>
   RUNNEL_DEVICE Kept narrow(Kept kept, double target, const Amount& amount) {
     const auto enough = [&](uint64_t sum) { return static_cast<double>(sum) >= target; };
@@ -472,7 +472,7 @@ class CategoricalRow {
   double log_sum_ = 0.0;  // log of the sum of exp(logit - most); sum_up() sets it
 };
 
-// A RowPenalizer for rows without penalties. The other one (penalize.h) changes the logits of a row
+// A RowPenalizer for rows without penalties. PenalizedRow (penalize.h) changes the logits of a row
 // in apply() and undoes the change in restore().
 struct NoPenalties {
   static constexpr bool kAny = false;
@@ -576,7 +576,7 @@ class SampleRows {
                   .recent = args_.recent.of(slot)};
   }
 
-  // A function for `chosen` of the samplers. It freezes a row that has sampled its last value.
+  // A function that samplers take as `chosen`. It freezes a row that has sampled its last value.
   RUNNEL_DEVICE auto freeze() const {
     return [this](int thread, const RowJob& of, int32_t, bool last) {
       if (thread == 0 && last) args_.rows.slot[of.row] = -1;

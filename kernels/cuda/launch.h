@@ -5,8 +5,8 @@
 //   Args                      plain data, passed by value. If it has bytes(), only this number of
 //                             its bytes may differ from those of Args()
 //   kThreads                  the threads of a block, a multiple of 32
-//   kResident                 how many blocks must fit in a multiprocessor's registers: the
-//                             compiler's budget, which it must keep without spilling
+//   kResident                 the number of blocks that must fit in a multiprocessor's registers.
+//                             The compiler must keep within this budget without spilling
 //   run(block, args)          the work of one block, a template over the block
 //   ahead(block, args)        optional: the work of a block before it waits for the kernels before
 //                             it. It calls block.prefetch(), and reads and writes nothing
@@ -29,25 +29,25 @@
 //   mma<n>(c, a, b)           the same with c(t, i) += a(t, i) b(t, i), for i from 0 to n - 1
 //   fold(x, mask)             x(t) += x(t ^ mask) for every thread t; both are in one warp
 //   fold_largest(x, mask)     x(t) = max(x(t), x(t ^ mask)) in the same way; no x(t) is a NaN
-//   prefetch(from, bytes)     in ahead(): prefetches memory that no kernel writes into the device's
-//                             cache, 16 bytes at a time
+//   prefetch(from, bytes)     in ahead(): prefetches memory into the device's cache, 16 bytes at a
+//                             time. No kernel may write to this memory
 //   require(holds, what)      stops everything with a message unless `holds`
 // Blocks may be launched as clusters of `Launch::cluster` blocks with adjacent indices. They run at
 // the same time, and have access to each other's shared memory:
 //   rank(), ranks()           the index of the block in its cluster, and the number of blocks in it
 //   gather(together)          to be called once, before all functions below. Waits until all blocks
-//                             of the cluster run. From now on, groups of `together` adjacent blocks
-//                             meet each other, and no others
+//                             of the cluster run. From then on, every `together` adjacent blocks
+//                             form a group, and only the blocks of a group meet each other
 //   send(rank, T* at, T)      inside a phase or the work of a meeting: writes 4, 8 or 16 bytes into
 //                             the shared memory of block `rank`, at the place that `at` has in this
-//                             block's. The block must be of the same group, and may be this one. It
-//                             sees the bytes after its next meeting, or after this meeting. A block
-//                             that goes through no further meeting must not be sent anything
-//   meet(bytes, work)         ends a phase. The blocks wait for each other, and each waits for the
-//                             `bytes` that are sent to it; the number must be exact. Before it
-//                             waits, the block does work(): calls of each() that read nothing that
-//                             other warps or blocks write in it. It does not wait for stores to
-//                             memory
+//                             block's. The receiver must be of the same group, and may be this
+//                             block. It sees the bytes after its next meeting, or after the current
+//                             one. A block that has no further meeting must not be sent anything
+//   meet(bytes, work)         ends a phase with a meeting: a barrier of the group, at which each
+//                             block also waits for the `bytes` that are sent to it; the number must
+//                             be exact. Before it waits, the block does work(): calls of each()
+//                             that read nothing that other warps or blocks write in their work. The
+//                             barrier does not wait for stores to memory
 // These are for asynchronous copies from memory. They use Barriers in shared memory, whose phases
 // count from 0, and are called inside a phase or the work of a meeting:
 //   prepare(barrier, count)   to be called once, before gather(): a phase of the barrier ends after
@@ -60,14 +60,15 @@
 //   bring(to, from)           copies 16 bytes to this block's shared memory
 //   brought(barrier)          arrives as soon as all copies that the thread has started with
 //                             bring() are complete
-//   await(barrier, phase)     waits until that phase has ended. It must be the current or the last
+//   await(barrier, phase)     waits until that phase has ended: the current one or the last one
 // The destination of a copy must not be read or written until its barrier's phase is over. All
 // reads of its old contents must be over before the copy starts.
 //
-// Everything outside of the bodies of each() and phase() is done by the whole block together.
-// Loops around phases, and early returns, must not depend on anything that differs between threads.
-// Those around meet() must not depend on anything that differs between the blocks of a cluster. So
-// no thread can miss a barrier, and the host runs a phase as a loop over threads, in any order.
+// Everything outside of the bodies of each() and phase() is done by the whole block together. Loops
+// around phases, and early returns, must not depend on anything that differs between threads. Loops
+// and returns around meet() must not depend on anything that differs between the blocks of a
+// cluster. So no thread can miss a barrier, and the host runs a phase as a loop over threads, in
+// any order.
 //
 // A struct with Args and enqueue(args, stream) instead of run() is work of another library. The
 // device passes it a stream, and it can be part of scripts and graphs as kernels can.
@@ -90,7 +91,7 @@
 #define RUNNEL_ROLL
 #endif
 
-// To be put before a loop of which two iterations are to be merged into one.
+// To be put before a loop, to merge two iterations into one.
 #ifdef __CUDA_ARCH__
 #define RUNNEL_UNROLL_PAIRS _Pragma("unroll 2")
 #else

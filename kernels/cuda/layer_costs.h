@@ -12,7 +12,7 @@ namespace runnel {
 // decide which shape of clusters a batch takes, and so how fast it is. All shapes compute the same
 // bits, so bits do not depend on the costs.
 struct LayerCosts {
-  int64_t meeting = 700;      // of a tile of several blocks
+  int64_t meeting = 700;      // a barrier (launch.h), for a tile of several blocks
   int64_t alone = 50;         // the same for a tile of one block
   int64_t wait = 400;         // for another tile
   int64_t norm = 600;         // of one row for each warp
@@ -25,9 +25,10 @@ struct LayerCosts {
   bool operator==(const LayerCosts&) const = default;
 };
 
-// Reads costs from a JSON object with the names above, such as {"meeting": 744, "cache_block": 28}.
-// bench/gpu/report.py writes one. A cost that the file does not name keeps its default. Errors are
-// those of read_file() and parse_json(), and INVALID_ARGUMENT for a name or a number that is wrong.
+// Reads costs from a file with a JSON object of the names above, such as {"meeting": 744,
+// "cache_block": 28}. bench/gpu/report.py writes such a file. A cost that the file does not name
+// keeps its default. Errors are those of read_file() and parse_json(), and INVALID_ARGUMENT for a
+// name or a number that is wrong.
 Result<LayerCosts> read_layer_costs(const std::string& path);
 
 }  // namespace runnel

@@ -1,4 +1,5 @@
-// Computes products with a library, and launches the kernels that they need before and after.
+// Computes products with a library, and launches the kernels that these products need before and
+// after.
 #pragma once
 
 #include <algorithm>

@@ -54,7 +54,7 @@ struct InputMatrix {
   RUNNEL_DEVICE const float* row(int64_t input) const { return data + input * stride; }
 };
 
-// A part of a slot's state, `offset` floats after the start of its layer's.
+// A part of a slot's state, `offset` floats after the start of the layer's state.
 template <typename Args>
 RUNNEL_DEVICE float* head_state(const Args& args, int32_t slot, int64_t offset) {
   return reinterpret_cast<float*>(args.states.base + slot * args.states.slot_bytes +

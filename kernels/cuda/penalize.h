@@ -40,7 +40,7 @@ class PenalizedRow {
         given_(reinterpret_cast<float*>(entries_ + room_)),
         given_to_biases_(given_ + room_) {}
 
-  // Changes the logits for a value at `end`, after the recent ones.
+  // Changes the logits for a value at position `end`, after the recent values.
   RUNNEL_DEVICE void apply(int64_t end) {
     const int first = ring_.room > 0 ? static_cast<int>(end % ring_.room) : 0;
     block_.phase([&](int t) {
@@ -83,7 +83,7 @@ class PenalizedRow {
   }
 
  private:
-  // The position of entry i. Entry `first` has the oldest one.
+  // The position of entry i. Entry `first` has the oldest position.
   RUNNEL_DEVICE int64_t position(int i, int first, int64_t end) const {
     return end + i - first - (i >= first ? room_ : 0);
   }
@@ -112,7 +112,7 @@ class PenalizedRow {
   const RecentRing ring_;
   const int room_;          // the entries that are used
   int32_t* const entries_;  // [room]: a copy of the ring
-  float* const given_;      // [room]: their logits
+  float* const given_;      // [room]: the logits of the entries
   float* const given_to_biases_;
 };
 

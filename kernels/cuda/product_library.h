@@ -1,5 +1,5 @@
-// Matrix products by NVIDIA's cuBLASLt. The library is opened at run time, so programs start
-// without it.
+// Matrix products by NVIDIA's cuBLASLt. The library is opened at run time, so programs also start
+// where it is missing.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ class ProductLibrary {
   static constexpr int kMostRows = 4096;  // of one product
   static constexpr int64_t kWorkspaceBytes = 32 << 20;
 
-  // The places where the library is searched: the names that the loader knows, and the folder of
-  // the toolkit.
+  // The places where the library is searched for: the names that the loader knows, and the folder
+  // of the toolkit.
   static std::vector<std::string> usual_files();
 
   // Opens the first of `files` that exists. NOT_FOUND says which files are missing and what to do.
@@ -46,10 +46,10 @@ class ProductLibrary {
   ProductLibrary(const ProductLibrary&) = delete;
   ProductLibrary& operator=(const ProductLibrary&) = delete;
 
-  // Chooses the algorithms for a shape, once for each shape. There is one for each bucket of rows
-  // (1, 2, 3 to 4, 5 to 8, ... kMostRows), with and without relu, for matrices aligned to 16 bytes
-  // and for others. run() then only calls it. The shape is in, out, weight_stride, precision and
-  // bias of `weight`. INTERNAL if the library has no algorithm.
+  // Chooses the algorithms for a shape, once for each shape. There is one algorithm for each bucket
+  // of rows (1, 2, 3 to 4, 5 to 8, ... kMostRows), with and without relu, for matrices aligned to
+  // 16 bytes and for others. run() then only calls the chosen one. The shape is in, out,
+  // weight_stride, precision and bias of `weight`. INTERNAL if the library has no algorithm.
   Status plan(const ProductArgs& weight);
 
   // Enqueues a product of 1 to kMostRows rows on a stream (a cudaStream_t). Its shape must have

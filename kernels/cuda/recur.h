@@ -36,7 +36,7 @@ struct RecurArgs {
   int64_t out_stride;
 };
 
-// kRows > 0: the rows of S that a thread keeps in registers; the shape must be one that fits(). 0:
+// kRows > 0: the rows of S that a thread keeps in registers; fits() must be true for the shape. 0:
 // any shape, with S in memory. If there are too few threads, a thread then computes several
 // columns.
 template <typename Columns, int kRows, int kBlockThreads, StateForm kForm = StateForm::kPlain>
@@ -199,8 +199,8 @@ struct RecurKernel {
     }
   }
 
-  // Writes phi(q), take phi(k) and the parts of phi(q) . z to shared memory, and computes z = keep
-  // z + take phi(k) in place.
+  // Writes phi(q), take * phi(k) and the parts of phi(q) . z to shared memory, and computes z =
+  // keep * z + take * phi(k) in place.
   template <typename Block>
   RUNNEL_DEVICE static void features(Block& block, const Args& args, const HeadRun& at, int input) {
     const float* q = args.q + input * args.q_stride + int64_t{at.head} * args.dk;

@@ -12,7 +12,7 @@ namespace runnel::cuda {
 
 enum class StateForm : uint8_t { kPlain, kReplay };
 
-// The positions from one flush to the next. Flushes are at its multiples. A head of 32 x 32 moves
+// The positions from one flush to the next. Flushes are at multiples of it. A head of 32 x 32 moves
 // 5.9 KB a step instead of 8.4 KB, and one of 128 x 128 moves 79 KB instead of 132 KB. Lengths from
 // 4 to 16 differ by at most a tenth; longer ones need more arithmetic.
 inline constexpr int kReplay = 8;

@@ -50,7 +50,7 @@ class RunningSums {
       for (int i = t / kSumGroup * kSumGroup; i < t; ++i) sum += amounts_[i];
       sums[t] = sum;
       if (amounts_[t] == 0) return;
-      // Any place where it is enough is better than all others, and an earlier one better still.
+      // Places where the sum is enough rank above all others, and the earliest one ranks highest.
       best[t] = static_cast<uint64_t>(enough(sum + amounts_[t]) ? 2 * kCount - t : t + 1);
     });
     const auto found = static_cast<int>(block_.largest(best));

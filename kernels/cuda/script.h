@@ -60,7 +60,7 @@ class Script {
 
   static constexpr size_t padded(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
-  // The bytes of the arguments that are kept.
+  // The number of bytes of the arguments that are stored.
   template <typename Args>
   static size_t used_bytes(const Args& args) {
     if constexpr (requires { args.bytes(); }) return args.bytes();

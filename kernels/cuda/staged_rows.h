@@ -15,7 +15,7 @@ namespace runnel::cuda {
 class StagedRows {
  public:
   static constexpr int64_t kRowsBytes = 64 << 10;  // a server has at most 4,096 rows
-  static constexpr int kArrays = 3;                // values, and the two of Outputs
+  static constexpr int kArrays = 3;                // values, and the two arrays of Outputs
   static constexpr int64_t kArrayBytes =
       32 << 10;  // longer arrays belong to prompts, which are read once
 
@@ -50,7 +50,8 @@ class StagedRows {
     if (begin >= staged_.count) return rows;
     return {here_.slot + begin, here_.first + begin, rows.count};
   }
-  // No row has more inputs than this. If the host cannot read the rows: `inputs`, of all rows.
+  // An upper bound on the inputs of a row. If the host cannot read the rows, it is `inputs`, the
+  // inputs of all rows.
   int longest(Rows rows, int inputs) const {
     return place(rows) < staged_.count ? longest_ : inputs;
   }
@@ -83,7 +84,7 @@ class StagedRows {
   Buffer here_at_, copies_;
   Rows staged_{};                      // count 0: none
   Rows here_{};                        // the same on the device
-  int longest_ = 0;                    // the most inputs of one of them
+  int longest_ = 0;                    // the maximum inputs of a staged row
   const int32_t* kept_[kArrays] = {};  // the host's arrays whose copies are in copies_
   int arrays_ = 0;
 };

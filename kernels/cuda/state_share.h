@@ -41,7 +41,7 @@ struct StatePlace {
   int stride;  // from one row of S to the next
 };
 
-// kRows > 0: a thread keeps kRows rows of S in registers, and the shape must be one that fits().
+// kRows > 0: a thread keeps kRows rows of S in registers, and fits() must be true for the shape.
 // kRows = 0: S stays in memory. `columns` is the number of columns of a block.
 template <typename Columns, int kRows, int kThreads>
 struct SharedState {

@@ -23,7 +23,7 @@ inline constexpr int kTileSlots = 32;      // the slots of the ring of weights; 
 inline constexpr int kStatesAhead = 2;     // states of a warp that are being fetched
 inline constexpr int kTileHeadSize = 32;   // of queries, keys and values
 inline constexpr int kTileScratch = 4096;  // floats
-inline constexpr int kTilesShared = 4;     // the most tiles of outputs that warps share
+inline constexpr int kTilesShared = 4;     // maximum tiles of outputs that warps share
 
 // The sizes for which a network's kernel is compiled.
 template <int width, int heads, int ffn, HeadKind head>
@@ -31,7 +31,7 @@ struct TileSizes {
   static constexpr int kWidth = width;  // columns of the residual stream
   static constexpr int kHeads = heads;
   static constexpr int kColumns = heads * kTileHeadSize;  // of all heads
-  static constexpr int kFfn = ffn;  // columns of the hidden layer, and the most of the head
+  static constexpr int kFfn = ffn;  // columns of the hidden layer, and maximum columns of the head
   static constexpr HeadKind kHead = head;
 };
 
@@ -76,7 +76,7 @@ struct alignas(16) Tile {
   float x[kTileRows * Sizes::kWidth];                  // the residual stream, [row][width]
   uint32_t x_pairs[kTileRows * Sizes::kWidth / 2];     // the same in bf16
   uint32_t attended[kTileRows * Sizes::kColumns / 2];  // in bf16
-  // Has these data one after the other in time: the queries, keys and values of the block's heads,
+  // Holds these data at different times: the queries, keys and values of the block's heads,
   // [row][head][3][32]; the hidden layer in bf16, followed by the remainders of its rounding if
   // they are needed; the head's output of the rows that the block samples.
   float wide[kTileRows * (Sizes::kFfn > 3 * Sizes::kColumns ? Sizes::kFfn : 3 * Sizes::kColumns)];

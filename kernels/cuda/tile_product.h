@@ -56,7 +56,7 @@ class TileProducts {
     for (int first = 0; first < share.tiles; first += kTilesAtOnce) {
       const int left = share.tiles - first;
       // The most frequent numbers of tiles are compile-time constants, so that no tile needs a
-      // check whether it exists.
+      // check that it exists.
       if (left >= kTilesAtOnce) {
         take(share, next, FullPass<kTilesAtOnce>{first}, inputs, activation, out);
       } else if (left == kTileWarps) {
@@ -77,7 +77,7 @@ class TileProducts {
   struct Pass {
     int first, tiles;
 
-    // The position of its first tile's slot in a round of `rounds`.
+    // The position of the slot of the pass's first tile in round `round` of `rounds`.
     RUNNEL_DEVICE int slot(int rounds, int round) const { return first * rounds + round * tiles; }
   };
   // A pass whose number of tiles is a compile-time constant.
@@ -113,8 +113,7 @@ class TileProducts {
       return (i + 1) * kTileWarps <= pass.tiles ? at : -1;
     return at < pass.tiles ? at : -1;
   }
-  // Whether the slots of a round may have been read by another warp the last time, in the same
-  // product.
+  // Whether the last reader of a round's slots may have been another warp, in the same product.
   template <typename AnyPass>
   RUNNEL_DEVICE static bool changes_hands(const AnyPass& pass, int rounds, int round) {
     return pass.tiles % kTileWarps != 0 && pass.slot(rounds, round + 1) > kTileSlots;
@@ -137,7 +136,7 @@ class TileProducts {
         if (changes_hands(pass, Now::kRounds, round)) block_.phase([](int) {});
         await<Now>(pass, round);
         block_.each([&](int t) {
-          if (part > 0) return;  // they are still there
+          if (part > 0) return;  // the inputs are still loaded
           load_inputs<Now>(inputs.pairs, group, t % kWarp, a[t]);
           if (Now::kSplit) load_inputs<Now>(inputs.rest, group, t % kWarp, rest[t]);
         });
@@ -182,8 +181,8 @@ class TileProducts {
     });
   }
 
-  // The sums of the warp's tiles += a(t, i) b for the chunks of a round: each half of them, and
-  // within it each of the inputs' kParts.
+  // Adds the products of a round's chunks to the sums of the warp's tiles: for each half of the
+  // chunks, and within it for each of the inputs' kParts parts, a(t, part).
   template <typename Now, int kParts, typename AnyPass, typename EachSums, typename InputsOf>
   RUNNEL_DEVICE RUNNEL_INLINE void multiply(const AnyPass& pass, int round, EachSums& sums,
                                             const InputsOf& a) {
@@ -256,7 +255,7 @@ class TileProducts {
   RUNNEL_DEVICE RUNNEL_INLINE void take_shared(const Now& share, const Next& next,
                                                const AnyPass& pass, const TileInputs& inputs,
                                                Activation activation, const Out& out) {
-    // The groups whose slots are read before any of them is refilled.
+    // The number of groups whose slots are read before any of them is refilled.
     constexpr int kLeast = kSlotsShared / (kTilesShared * Now::kParts);
     static_assert(kLeast > 0);
     const int together = pass.tiles > 2 ? kLeast : pass.tiles > 1 ? 2 * kLeast : 4 * kLeast;

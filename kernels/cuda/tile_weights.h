@@ -23,7 +23,7 @@ struct Rank {
   int log = 0;
 
   RUNNEL_DEVICE constexpr int of() const { return 1 << log; }
-  // The first and the end of the block's share of `parts`.
+  // The beginning and the end of the block's share of `parts`.
   RUNNEL_DEVICE constexpr int first(int parts) const { return parts * at >> log; }
   RUNNEL_DEVICE constexpr int end(int parts) const { return parts * (at + 1) >> log; }
 };
@@ -67,8 +67,8 @@ struct Share : ProductShape<in, split> {
   RUNNEL_DEVICE int tile(int j) const { return begin + j; }
 };
 
-// The block's share of queries, keys and values: those of its heads. Tiles are counted through the
-// queries, keys and values of one head after the other.
+// The block's share of queries, keys and values: the ones of its heads. Tiles are counted through
+// the queries, keys and values of one head after the other.
 template <int in, int heads>
 struct HeadShare : ProductShape<in> {
   const void* panels = nullptr;

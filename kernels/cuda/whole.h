@@ -22,7 +22,7 @@
 
 namespace runnel::cuda {
 
-// The most layers, because they are arguments of the kernel.
+// The maximum number of layers. It is limited because layers are arguments of the kernel.
 inline constexpr int kWholeLayers = 32;
 
 struct WholeNorm {
@@ -90,7 +90,7 @@ class WholeRun {
   static constexpr int kWidth = Sizes::kWidth;
   // Whether the last linear2 and the predictor are split products.
   static constexpr bool kSplitEnd = Sizes::kHead != HeadKind::kCategorical;
-  // Tiles of the hidden layer, which are a step of the next product.
+  // The number of tiles of the hidden layer that make one step of the next product.
   static constexpr int kTogether = 2;
   static constexpr int kHiddenPairs = kTileRows * Sizes::kFfn / 2;
 
@@ -341,7 +341,7 @@ class WholeRun {
 
   // ---- the end of a step
 
-  // Computes the head's outputs, and sends those of each row to the block that samples it.
+  // Computes the head's outputs, and sends each row's outputs to the block that samples the row.
   RUNNEL_DEVICE RUNNEL_INLINE void predict(int step) {
     if (args_.final_norm.scale != nullptr) {
       block_.each([&](int t) { norm_.fetch(args_.final_norm.scale, args_.final_norm.shift, t); });
@@ -378,7 +378,7 @@ class WholeRun {
   }
 
   // The rank that samples a row. Rank r has the heads from heads * r / ranks on. So with 16 ranks
-  // and fewer heads, the even ranks have no heads, and are first in turn.
+  // and fewer heads, the even ranks have no heads, and sample the first rows.
   RUNNEL_DEVICE int owner(int row) const {
     const int at = row & (rank_.of() - 1);
     return (at << 1 & (rank_.of() - 1)) | at << 1 >> rank_.log;
@@ -389,8 +389,8 @@ class WholeRun {
     return rank_.at >> 1 | (rank_.at & 1) << rank_.log >> 1;
   }
 
-  // Draws the rows' values and sends them to all blocks. While the blocks meet, the ones that have
-  // drawn values compute their log-probabilities, if the head allows it.
+  // Draws the rows' values and sends them to all blocks. While the blocks meet, those with drawn
+  // values compute the log-probabilities, if the head allows it.
   RUNNEL_DEVICE RUNNEL_INLINE void sample(int step) {
     const bool more = step + 1 < args_.steps;
     const int at_once = head_rows_at_once(args_.head) << rank_.log;
@@ -406,7 +406,7 @@ class WholeRun {
     }
   }
 
-  // Keeps the rows of [begin, end) that have not stepped frozen. They get no value.
+  // Rows of [begin, end) that have not stepped stay frozen, and get no value.
   RUNNEL_DEVICE RUNNEL_INLINE void freeze(int begin, int end, int step, bool more) {
     const SampledTo to = args_.to.from(step * args_.to_stride + first());
     // A phase is needed, because draw() may send to this block's own values.
@@ -443,8 +443,8 @@ class WholeRun {
     }
   }
 
-  // The rows that are drawn at the same time, `from` and those after it. A row that has not stepped
-  // is left out; only the block that draws needs to know this (`draws`).
+  // Row `from` and the rows after it that are drawn at the same time. A row that has not stepped is
+  // left out; only the block that draws needs to know this (`draws`).
   RUNNEL_DEVICE auto jobs(int from, int step, bool draws) const {
     const SampledTo to = args_.to.from(step * args_.to_stride + first());
     return [=, this](int i) {

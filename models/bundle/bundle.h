@@ -23,14 +23,14 @@ struct Bundle {
   std::string directory;  // or the GGUF file
   Spec spec;
   std::map<std::string, Tensor, std::less<>> tensors;    // by name
-  std::shared_ptr<const TensorMemory> memory;            // that holds the tensors
+  std::shared_ptr<const TensorMemory> memory;            // holds the tensors
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: values are not text
 
   // Checks the elements of all tensors that have not been checked yet: memory->check().
   // make_model() checks them, too.
   Status check_numbers() const;
 
-  // The weight digest. It is computed in the background while the weights are used, so ask for it
+  // The weight digest. It is computed in the background while the weights are used, so call this
   // after make_model().
   Result<std::string> digest() const { return memory->digest(); }
 

@@ -42,7 +42,7 @@ class FileDigest {
   std::mutex mutex_;
   std::condition_variable known_;
   std::optional<Result<std::string>> result_;
-  std::jthread thread_;  // the last member: it is joined before the others end
+  std::jthread thread_;  // declared last, so it is joined before the other members are destroyed
 };
 
 }  // namespace runnel

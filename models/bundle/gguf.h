@@ -44,7 +44,7 @@ uint32_t gguf_type(StoredType type);
 // The size of the smallest header: the word GGUF, the version, and the counts of tensors and keys.
 inline constexpr int64_t kLeastGgufBytes = 24;
 
-// Upper bounds of a header, except for kLeastAlignment.
+// Upper bounds on the contents of a header, except for kLeastAlignment.
 namespace gguf_bounds {
 inline constexpr int64_t kHeaderBytes = int64_t{64} << 20;
 inline constexpr int64_t kPairs = 1 << 16;

@@ -17,9 +17,9 @@ namespace runnel {
 class MappedFile {
  public:
   // NOT_FOUND if the file cannot be opened. INVALID_ARGUMENT if it is not a regular file or is
-  // shorter than `least` bytes; `what` says in the message what these bytes are. RESOURCE_EXHAUSTED
-  // if it cannot be mapped. The file must not be truncated while it is mapped: to replace a file,
-  // rename another one over it.
+  // shorter than `least` bytes; `what` names these bytes in the message. RESOURCE_EXHAUSTED if it
+  // cannot be mapped. The file must not be truncated while it is mapped: to replace a file, rename
+  // another one over it.
   static Result<MappedFile> open(const std::string& path, int64_t least, const char* what);
 
   MappedFile() = default;

@@ -1,4 +1,4 @@
-// Checks a model's files against its spec, for every kind of files.
+// Checks a model's files against its spec, for all kinds of files.
 #pragma once
 
 #include <span>
@@ -15,8 +15,8 @@
 namespace runnel {
 
 // Checks that `tensors` has every expected tensor that is read, and no other tensors, except those
-// whose names begin with a text of `skipped`. INVALID_ARGUMENT names `file`, which has the tensors,
-// and `asker`, the file whose sizes decide which tensors are expected.
+// whose names begin with a prefix in `skipped`. INVALID_ARGUMENT names `file`, which has the
+// tensors, and `asker`, the file whose sizes decide which tensors are expected.
 Status check_names(const std::vector<ExpectedTensor>& expected,
                    std::span<const std::string_view> skipped, const StoredTensors& tensors,
                    const std::string& file, const std::string& asker);

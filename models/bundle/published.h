@@ -66,8 +66,8 @@ class PublishedConfig {
   std::string path_;
 };
 
-// The data that a family's reader needs. In the weights it finds the names of tensors, and sizes
-// that no key gives.
+// The data that a family's reader needs: the config, and from the weights the names of tensors and
+// the sizes that no key gives.
 struct PublishedModel {
   PublishedConfig config;
   const StoredTensors& tensors;
@@ -82,7 +82,7 @@ struct PublishedModel {
                       Spec& spec) const;
 };
 
-// Describes, for a fault, a model_type or an architecture that no family reads: with the reason if
+// Describes, for a fault, a model_type or an architecture that no family reads, with the reason if
 // it is known. "no such key" if `type` is empty.
 std::string describe_unread(const std::string& type);
 

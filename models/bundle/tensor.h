@@ -41,7 +41,7 @@ std::vector<float> widened(const Tensor& tensor);
 // element of the first block with such a scale. elements() if there is none.
 int64_t first_not_finite(const Tensor& tensor);
 
-// The memory that tensors lie in.
+// The memory that holds tensors.
 class TensorMemory {
  public:
   TensorMemory() = default;
@@ -67,7 +67,7 @@ class OwnedTensors final : public TensorMemory {
  public:
   explicit OwnedTensors(std::string digest = "") : digest_(std::move(digest)) {}
 
-  // As many values as the shape says. The tensor lies in this object.
+  // `values` must have as many elements as the shape. The tensor is a view of this object's memory.
   Tensor add(std::vector<int64_t> shape, std::vector<float> values);
 
   Result<std::string> digest() const override { return digest_; }

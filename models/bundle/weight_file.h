@@ -17,7 +17,7 @@ namespace runnel {
 
 class WeightFile {
  public:
-  // Maps the file. It is a GGUF file if its name has that ending. Errors are those of
+  // Maps the file. It is a GGUF file if its name ends with kGgufEnding. Errors are those of
   // MappedFile::open() and of parse_safetensors_header() or parse_gguf_header().
   static Result<WeightFile> open(const std::string& path);
 
@@ -27,10 +27,10 @@ class WeightFile {
   // GgufHeader::metadata, for a GGUF file.
   const Json& metadata() const { return metadata_; }
 
-  // As find_tensor().
+  // Like find_tensor().
   Result<Tensor> find(std::string_view name, std::span<const int64_t> shape) const;
 
-  // As MappedFile::release().
+  // Like MappedFile::release().
   void release(std::span<const std::byte> bytes) const { file_.release(bytes); }
 
  private:

@@ -32,7 +32,7 @@ class WeightFiles final : public TensorMemory {
  public:
   // Maps the files of a directory, or a GGUF file, read-only, checks their headers and starts
   // hashing them. Links are followed. NOT_FOUND if there are no weights or a file is missing,
-  // RESOURCE_EXHAUSTED if no thread can be started for hashing; other errors as of
+  // RESOURCE_EXHAUSTED if no thread can be started for hashing; other errors are those of
   // WeightFile::open(). If there is an index, it must agree with the files on every tensor.
   static Result<std::shared_ptr<const WeightFiles>> open(const std::string& path,
                                                          LoadProgress progress = {});
@@ -44,13 +44,14 @@ class WeightFiles final : public TensorMemory {
   // WeightFile::metadata(), for a GGUF file.
   const Json& metadata() const { return files_[0].metadata(); }
 
-  // As WeightFile::find().
+  // Like WeightFile::find().
   Result<Tensor> find(std::string_view name, std::span<const int64_t> shape) const;
 
   Status check(const std::string& name) const override;
   void release(std::span<const std::byte> bytes) const override;
 
-  // Waits until the files are hashed, so call it last. As FileDigest::wait_for().
+  // Waits until the files are hashed, so call it last. The result is that of
+  // FileDigest::wait_for().
   Result<std::string> digest() const override;
 
  private:

@@ -18,7 +18,7 @@ inline constexpr std::array kGatedMixers = {
     Choice{"hgrn2", GatedMixer::kHgrn2},
 };
 
-// The keys of a file that have the sizes that check_sizes() compares, for messages.
+// The keys of the sizes that check_sizes() compares, as a file names them, for messages.
 struct GatedLinearKeys {
   const char *heads, *key_heads, *dk, *dv, *taps, *mixer;
 };

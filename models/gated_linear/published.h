@@ -5,8 +5,8 @@
 
 namespace runnel {
 
-// Reads the family's part into spec.model, spec.vocabulary and spec.head; faults are added to the
-// config's.
+// Reads the family's part into spec.model, spec.vocabulary and spec.head; the first fault is added
+// to the config's faults.
 void read_published_gated_linear(const PublishedModel& model, Spec& spec);
 
 }  // namespace runnel

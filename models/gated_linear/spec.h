@@ -24,7 +24,7 @@ struct GatedLinearSpec {
   int layers = 0;
   int width = 0;      // of the residual stream
   int heads = 0;      // each with a state of its own
-  int key_heads = 0;  // of k, and if corrects() also of q, else also of v and the decay
+  int key_heads = 0;  // of k; with corrects() also of q, otherwise also of v and the decay
   int dk = 0;
   int dv = 0;
   int ffn = 0;
@@ -39,14 +39,14 @@ struct GatedLinearSpec {
   bool beta = true;       // DeltaNet: beta follows from the input; false: it is 1
   bool negative = false;  // beta is at most 2 instead of 1
   float norm_eps = 1e-6F;
-  float decay_limit = 0.0F;  // GLA: log w is at least minus this; 0: no limit
+  float decay_limit = 0.0F;  // GLA: log w is at least -decay_limit; 0: no limit
 
-  bool gate_in_norm_name = false;  // "g_norm_swish_gate" for "g_norm"
+  bool gate_in_norm_name = false;  // "g_norm_swish_gate" instead of "g_norm"
   bool joined_ffn = false;         // mlp.gate_proj also has the rows of mlp.up_proj
   bool tied = false;               // the head is the embedding
   int table_rows = 0;              // of embedding and head: Spec::vocabulary, then padding
 
-  // Whether it has the delta rule.
+  // Whether the mixer uses the delta rule.
   bool corrects() const { return mixer >= GatedMixer::kDeltaNet && mixer <= GatedMixer::kKda; }
   bool rotates() const { return mixer == GatedMixer::kRetNet; }
   // Columns of a layer's activations.

@@ -10,7 +10,7 @@
 
 namespace runnel::hybrid {
 
-// A product whose output is multiplied by a row of factors; an empty matrix: by 1.
+// A product whose output is multiplied by a row of factors, or by 1 if the matrix is empty.
 struct Scaled {
   Weight weight;
   Matrix factors;

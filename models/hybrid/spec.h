@@ -73,7 +73,7 @@ struct HybridSpec {
   bool attends(int layer) const { return layers[layer] == 'a' || layers[layer] == 'b'; }
   bool feeds(int layer) const { return style != HybridStyle::kNemotronH || layers[layer] == 'f'; }
   bool has(char letter) const { return layers.find(letter) != std::string::npos; }
-  // Whether any layer has one.
+  // Whether any layer has a recurrence, and whether any has attention.
   bool has_recurrence() const { return has('r') || has('b'); }
   bool has_attention() const { return has('a') || has('b'); }
 

@@ -1,4 +1,4 @@
-// Mamba-1 and Falcon-Mamba (Gu and Dao 2023) as recurrent networks: its forward pass, written in
+// Mamba-1 and Falcon-Mamba (Gu and Dao 2023) as recurrent networks: their forward pass, written in
 // backend operations.
 #pragma once
 

@@ -5,8 +5,8 @@
 
 namespace runnel {
 
-// Reads the family's part into spec.model, spec.vocabulary and spec.head; faults are added to the
-// config's.
+// Reads the family's part into spec.model, spec.vocabulary and spec.head; the first fault is added
+// to the config's faults.
 void read_published_mamba1(const PublishedModel& model, Spec& spec);
 
 // Whether `config` is a config of state-spaces with layers of Mamba-1.

@@ -8,8 +8,8 @@
 
 namespace runnel {
 
-// Reads the family's part into spec.model, spec.vocabulary and spec.head; faults are added to the
-// config's.
+// Reads the family's part into spec.model, spec.vocabulary and spec.head; the first fault is added
+// to the config's faults.
 void read_published_mamba2(const PublishedModel& model, Spec& spec);
 
 // Whether `config` is a config of state-spaces whose layers are not Mamba-1. If no family has these
@@ -24,7 +24,7 @@ std::string state_spaces_layer(const PublishedConfig& config);
 // supports here.
 void refuse_state_spaces_options(const PublishedConfig& config);
 
-// Reads [least, most] of dt if the key is there.
+// Reads the limits of dt, [least, most], if the key is present.
 void read_time_step_limit(const PublishedConfig& config, const char* key, float& least,
                           float& most);
 

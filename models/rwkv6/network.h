@@ -1,4 +1,4 @@
-// RWKV-5.2 and RWKV-6 (Peng et al. 2024) as recurrent networks: its forward pass, written in
+// RWKV-5.2 and RWKV-6 (Peng et al. 2024) as recurrent networks: their forward pass, written in
 // backend operations.
 #pragma once
 

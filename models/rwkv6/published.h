@@ -5,8 +5,8 @@
 
 namespace runnel {
 
-// Reads the family's part into spec.model, spec.vocabulary and spec.head; faults are added to the
-// config's. The sizes follow from the tensors' shapes.
+// Reads the family's part into spec.model, spec.vocabulary and spec.head; the first fault is added
+// to the config's faults. The sizes follow from the tensors' shapes.
 void read_published_rwkv6(const PublishedModel& model, Spec& spec);
 
 }  // namespace runnel

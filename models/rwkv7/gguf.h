@@ -5,8 +5,8 @@
 
 namespace runnel {
 
-// Reads the keys that begin with "rwkv7." into spec.model, spec.vocabulary and spec.head; faults
-// are added to the config's.
+// Reads the keys that begin with "rwkv7." into spec.model, spec.vocabulary and spec.head; the first
+// fault is added to the config's faults.
 void read_gguf_rwkv7(const PublishedModel& model, Spec& spec);
 
 }  // namespace runnel

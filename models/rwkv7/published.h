@@ -6,8 +6,9 @@
 
 namespace runnel {
 
-// Reads the family's part into spec.model, spec.vocabulary and spec.head; faults are added to the
-// config's. For a file with official names, the sizes follow from the tensors' shapes.
+// Reads the family's part into spec.model, spec.vocabulary and spec.head; the first fault is added
+// to the config's faults. For a file with official names, the sizes follow from the tensors'
+// shapes.
 void read_published_rwkv7(const PublishedModel& model, Spec& spec);
 
 }  // namespace runnel

@@ -21,12 +21,12 @@ namespace runnel {
 
 // A state read from a slot, with the parts of its sequence that a slot does not hold.
 struct StateImage {
-  int64_t position = 0;          // of the next value: the number of known values
+  int64_t position = 0;          // of the next value, and so the number of known values
   int32_t pending = kNoValue;    // the last known value, not consumed yet; none only at position 0
   std::vector<std::byte> bytes;  // in the form of Model::read() and Model::write()
 };
 
-// The most memory that a StateReader uses until it has the header, in addition to the state.
+// The maximum memory that a StateReader uses until it has the header, in addition to the state.
 inline constexpr int64_t kStateHeaderMemory = int64_t{5} << 20;
 
 // The terms that a seal protects in addition to the state.

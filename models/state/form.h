@@ -24,8 +24,8 @@ int64_t bytes_of(const StatePart& part);
 // form already.
 void fold_logs(const StateLayout& layout, int64_t consumed, std::span<std::byte> state);
 
-// Zeroes the bytes after the last position in the pages of the portable form. They may come from
-// another session.
+// Zeroes the bytes after the last position in the pages of the portable form. These bytes may come
+// from another session.
 void clear_unused(const StateLayout& layout, int64_t consumed, std::span<std::byte> state);
 
 // The recent values of a state at `position`, oldest first: the values before `position` that are
@@ -34,7 +34,7 @@ std::vector<int32_t> recent_values(const StateLayout& layout, int64_t position,
                                    std::span<const std::byte> state);
 
 // Writes `values`, the last ones before `position`, into the empty ring of a state. If the ring is
-// too small for all, it gets the last of them.
+// too small for all of them, it gets the last ones.
 void set_recent_values(const StateLayout& layout, int64_t position, std::span<const int32_t> values,
                        std::span<std::byte> state);
 

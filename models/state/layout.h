@@ -70,8 +70,8 @@ struct StateLayout {
 StateLayout lay_out(std::span<const LayerStates> layers, const Backend& backend,
                     const std::string& numerics, int64_t positions, int recent = 0);
 
-// The bytes of all these states without the form of any backend: fp32. Caches have pages for
-// `positions` positions.
+// The bytes of all these states as plain fp32, not in the form of any backend. Caches have pages
+// for `positions` positions.
 int64_t state_bytes_of(std::span<const LayerStates> layers, int64_t positions);
 
 // The bytes that each position takes in the caches. 0: there is no cache.

@@ -1,5 +1,5 @@
-// The last bytes of a state file. Without a key they are the SHA-256 of all bytes before. With a
-// key of the server they are the HMAC-SHA-256, which only a holder of that key can make.
+// The last bytes of a state file. Without a key they are the SHA-256 of all bytes before them. With
+// a key of the server they are the HMAC-SHA-256, which only a holder of that key can make.
 #pragma once
 
 #include <openssl/evp.h>
@@ -31,15 +31,15 @@ struct SealKey {
 // Makes a key from a secret.
 SealKey make_seal_key(std::string secret);
 
-// Reads a key from a file: all of its bytes, kLeastSealKeyBytes to kMostSealKeyBytes. NOT_FOUND, or
-// INVALID_ARGUMENT, also if others may read or change the file.
+// Reads a key from a file: all of its bytes, kLeastSealKeyBytes to kMostSealKeyBytes. NOT_FOUND or
+// INVALID_ARGUMENT; the latter also if others may read or change the file.
 Result<SealKey> read_seal_key(const std::string& path);
 
 // The keys of a server. The first one seals files, and all of them open files. Not empty.
 using SealKeys = std::vector<SealKey>;
 
 // Reads the keys from the files in `paths`, which are separated by commas. There may be at most
-// kMostSealKeys, all different. Errors of read_seal_key(), and INVALID_ARGUMENT.
+// kMostSealKeys, all different. Errors are those of read_seal_key(), and INVALID_ARGUMENT.
 Result<SealKeys> read_seal_keys(const std::string& paths);
 
 // The key with this id; null if there is none.
@@ -51,7 +51,7 @@ std::string owner_mark(const SealKey& key, std::string_view name);
 
 class Seal {
  public:
-  // `key` null: computes a digest. Throws std::bad_alloc if the library gets no memory.
+  // `key` null: computes a digest. Throws std::bad_alloc if OpenSSL cannot allocate memory.
   explicit Seal(const SealKey* key);
 
   void add(std::span<const std::byte> bytes);
@@ -60,7 +60,7 @@ class Seal {
 
  private:
   std::optional<Sha256> digest_;                                   // without a key
-  std::unique_ptr<EVP_MAC_CTX, decltype(&EVP_MAC_CTX_free)> mac_;  // with one
+  std::unique_ptr<EVP_MAC_CTX, decltype(&EVP_MAC_CTX_free)> mac_;  // with a key
 };
 
 // Compares in constant time.

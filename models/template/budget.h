@@ -26,8 +26,8 @@ class Budget {
   // Counts work on this many bytes: 64 bytes cost as much as an evaluation.
   void spend_on_bytes(size_t bytes) { spend(static_cast<int64_t>(bytes / 64)); }
 
-  // Count the memory of a value when it is made and when it ends. take() throws a Fault if too
-  // little is left.
+  // Count the memory of a value when it is made and when it is destroyed. take() throws a Fault if
+  // too little is left.
   void take(int64_t bytes) {
     if (bytes > bytes_) {
       throw Fault{FaultKind::kLimit, "the values of the template take more than " +

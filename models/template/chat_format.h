@@ -36,20 +36,20 @@ class ChatFormat {
   // errors are those of TemplateSet::render().
   Result<MarkedText> render(Conversation conversation, TimePoint until = TimePoint::max()) const;
 
-  // The text of messages that follow an answer: the end of the answer, then the messages. It does
-  // not depend on the messages before the answer. INVALID_ARGUMENT if the template does not write
-  // it so; other errors as of render().
+  // The text of messages that follow an answer: the end of the answer, then the messages.
+  // INVALID_ARGUMENT if the template makes it depend on the messages before the answer, or leaves
+  // out the answer; other errors are those of render().
   Result<MarkedText> render_next(Conversation news, TimePoint until = TimePoint::max()) const;
 
-  // The values of a rendering, or of a part of one. No values are put before them. Errors as of
-  // Tokenizer::encode().
+  // The values of a rendering, or of a part of one. No values are put before them. Errors are those
+  // of Tokenizer::encode().
   Result<std::vector<int32_t>> encode(const MarkedText& text,
                                       TimePoint until = TimePoint::max()) const;
 
-  // How many of the first `values` the next turn of the conversation is likely to begin with.
-  // `values` are those of the conversation and the generation prompt; the next turn shares those of
-  // the conversation alone. A token of text at their end is left out, because it could merge with
-  // the next text. 0 if it cannot be determined.
+  // The number of leading `values` with which the next turn of the conversation is likely to begin.
+  // `values` belong to the conversation and the generation prompt; the next turn shares only the
+  // values of the conversation. A token of text at their end is left out, because it could merge
+  // with the next text. 0 if it cannot be determined.
   int64_t shared_with_next(Conversation conversation, std::span<const int32_t> values,
                            TimePoint until = TimePoint::max()) const;
 

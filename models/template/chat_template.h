@@ -38,8 +38,8 @@ class ChatTemplate {
   // does the same if a limit of limits.h is exceeded.
   static Result<ChatTemplate> parse(std::string_view source, const std::string& name);
 
-  // The text of a conversation, with the writer of each byte. Members of messages that are null are
-  // left out.
+  // The text of a conversation, with the writer of each byte. Null members of messages are left
+  // out.
   // - INVALID_ARGUMENT if the template refuses the conversation or fails. An exception that the
   //   template raises is the whole message. For other failures the message names the template, its
   //   line and the reason.

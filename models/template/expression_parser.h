@@ -46,7 +46,7 @@ class ExpressionParser {
   // Counts a node. Throws a Fault (kLimit) beyond kMaxNodes.
   Node make(NodeKind kind, int line);
   // Whether the code that is being parsed may never be evaluated. Unknown filters and tests are
-  // then no faults.
+  // then not faults.
   bool in_condition = false;
 
  private:

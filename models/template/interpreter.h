@@ -82,7 +82,7 @@ class Interpreter {
   const Value* captured_ = nullptr;  // the text of the block whose filters are being evaluated
 };
 
-// Opens a scope within `parent`, and closes it at the end.
+// Opens a scope within `parent`, and closes it when destroyed.
 class Interpreter::Within {
  public:
   Within(Interpreter& of, size_t parent) : of_(of), before_(of.scope_) {

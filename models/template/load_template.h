@@ -12,7 +12,7 @@
 
 namespace runnel {
 
-// Reads the templates of a directory. The first of these that exists counts:
+// Reads the templates of a directory. The first of these that exists is used:
 // - chat_template.jinja, with additional_chat_templates/tool_use.jinja;
 // - chat_template of tokenizer_config.json: a text, or a list of {name, template} with `default`
 //   and `tool_use`;
@@ -21,7 +21,7 @@ namespace runnel {
 // INVALID_ARGUMENT names the file that cannot be read.
 Result<TemplateFiles> load_template(const std::string& path);
 
-// Reads one template. Errors as of read_file(), which name the file.
+// Reads one template. Errors are those of read_file(), which name the file.
 Result<std::string> read_template(const std::string& path);
 
 // The tokens in a file such as tokenizer_config.json: the members that are texts, or objects with
@@ -29,7 +29,7 @@ Result<std::string> read_template(const std::string& path);
 Result<std::map<std::string, std::string>> load_template_tokens(const std::string& path);
 
 // Loads the chat format of the model at `path`. With `own`, the template is read from that file,
-// and the tokens from the model. Errors as of load_template(), read_template() and
+// and the tokens from the model. Errors are those of load_template(), read_template() and
 // ChatFormat::make().
 Result<std::shared_ptr<const ChatFormat>> load_chat_format(
     const std::string& path, std::shared_ptr<const Tokenizer> tokenizer,

@@ -1,5 +1,5 @@
-// Operations on text with Python's rules: it counts code points, and has Python's white space and
-// numbers.
+// Operations on text with Python's rules: lengths count code points, and white space and numbers
+// are Python's.
 #pragma once
 
 #include <cstdint>

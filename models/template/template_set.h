@@ -1,4 +1,5 @@
-// The templates of one model: one for conversations, and perhaps one for conversations with tools.
+// The templates of one model: one for conversations, and optionally one for conversations with
+// tools.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +27,12 @@ struct TemplateFiles {
 // Never changes, so any thread may use it.
 class TemplateSet {
  public:
-  // Errors as of ChatTemplate::parse().
+  // Errors are those of ChatTemplate::parse().
   static Result<TemplateSet> parse(const TemplateFiles& files);
 
   // The text of a conversation, as transformers renders it. If the conversation has tools and there
   // is a template for tools, that template is used. The model's tokens replace
-  // `conversation.tokens`. Errors as of ChatTemplate::render().
+  // `conversation.tokens`. Errors are those of ChatTemplate::render().
   Result<MarkedText> render(Conversation conversation, TimePoint until = TimePoint::max()) const;
 
   // The name of the template's file, or "rwkv7-g1".

@@ -134,7 +134,7 @@ struct JsonForm {
   bool ascii = false, sorted = false, lines = false;
   std::string indent = "", between_items = ", ", after_key = ": ";
 };
-// Appends json.dumps() of a value. Throws a Fault if the value has no JSON.
+// Appends json.dumps() of a value. Throws a Fault if the value has no JSON form.
 void append_json(Budget& budget, MarkedText& to, const Value& value, const JsonForm& form);
 
 }  // namespace runnel::jinja

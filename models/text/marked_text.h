@@ -14,7 +14,7 @@ namespace runnel {
 // Who wrote a byte of a rendering, the most trusted first.
 enum class Writer : uint8_t {
   kTemplate,
-  kAnswer,  // of an assistant's message, which a model wrote, or a client says so
+  kAnswer,  // of an assistant's message, which a model wrote, or a client says it did
   kInput,   // of another message, a tool's schema or a variable
 };
 

@@ -47,7 +47,7 @@ class Pieces {
   Pieces(const Pieces&) = delete;
   Pieces& operator=(const Pieces&) = delete;
 
-  // Applies the steps in order. Errors as of SplitPattern::split().
+  // Applies the steps in order. Errors are those of SplitPattern::split().
   Status take(const std::vector<TextStep>& steps, TimePoint deadline);
 
   const std::vector<std::string_view>& all() const { return pieces_; }

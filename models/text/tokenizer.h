@@ -35,7 +35,7 @@ struct TokenizerParts {
   std::unordered_map<std::string, int32_t> whole_words = {};
   std::variant<BytePairs, ByteTrie> model;  // a trie has every single byte
   std::vector<std::string> bytes;           // of each value
-  bool drops_first_space = false;           // of the text that values become
+  bool drops_first_space = false;           // of decoded text
   std::vector<int32_t> begin = {}, end = {};
 };
 
@@ -65,7 +65,8 @@ class Tokenizer {
   explicit Tokenizer(TokenizerParts parts);
 
   // The values of `text`, without begin() and end(). INVALID_ARGUMENT if the text is not UTF-8, or
-  // if it takes longer than 2 s or beyond `until`. The message does not name the text.
+  // if encoding takes longer than 2 s or is not done by `until`. The message does not name the
+  // text.
   Result<std::vector<int32_t>> encode(std::string_view text,
                                       TimePoint until = TimePoint::max()) const;
   // The same for text from several writers. It is read as a whole, but a literal token is found
