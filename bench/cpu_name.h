@@ -1,11 +1,11 @@
-// The processor, as figures name it.
+// The name of the processor, for reports of measurements.
 #pragma once
 
 #include <string>
 
 namespace runnel {
 
-// What the machine of this program calls its processor; "unknown" where it does not say.
+// The processor's name as this machine reports it; "unknown" if it reports none.
 std::string cpu_name();
 
 }  // namespace runnel

@@ -1,4 +1,5 @@
-// Many durations in little memory: counts in buckets that grow by one percent each.
+// A histogram of durations in constant memory: each bucket is one percent wider than the one
+// before.
 #pragma once
 
 #include <array>
@@ -8,15 +9,15 @@ namespace runnel {
 
 class DurationHistogram {
  public:
-  // From one microsecond to a quarter of an hour; what lies outside is put into the buckets at the
-  // ends.
+  // The buckets cover one microsecond to a quarter of an hour. Other durations count in the first
+  // or the last bucket.
   void add(double seconds);
 
   int64_t count() const { return count_; }
-  double max() const { return max_; }  // exact; 0 where there is none
+  double max() const { return max_; }  // exact; 0 if there are no durations
 
-  // The duration in seconds that a share `q` of all does not exceed, at most one percent too long;
-  // 0 where there is none. 0 <= q <= 1.
+  // The quantile `q` in seconds, at most one percent too long; 0 if there are no durations. 0 <= q
+  // <= 1.
   double quantile(double q) const;
 
  private:

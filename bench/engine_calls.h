@@ -1,4 +1,4 @@
-// Calls to an engine in this process, as the server makes them, without a server.
+// Calls to an engine in this process, made as a server makes them, but without a server.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 
 namespace runnel {
 
-// Runs sequences to their end: fresh ones, or with `session` copies of that session, which stays as
-// it was. Gives seconds, from the first call to the last value, with the time of the copies.
+// Runs sequences to their end: fresh ones or, with `session`, copies of that session, which does
+// not change. Returns the seconds from the first call to the last value, including the copies.
 Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& on_values,
                              const std::string& session = "");
 
-// Gives a fresh sequence a prompt, and samples the value after it. Gives seconds.
+// Gives a fresh sequence a prompt, and samples the value after it. Returns seconds.
 Result<double> read_prompt(Engine& engine, std::vector<int32_t> prompt);
 
-// Samples `values` values from the session's position, and leaves it as it was. Gives seconds.
+// Samples `values` values from the session, which does not change. Returns seconds.
 Result<double> sample_from_session(Engine& engine, const std::string& session, int64_t values);
 
-// Feeds the session given values; a session that is not there is made. Gives seconds.
+// Feeds `values` to the session, which is created if it does not exist. Returns seconds.
 Result<double> feed_session(Engine& engine, const std::string& session,
                             std::vector<int32_t> values);
 

@@ -16,45 +16,45 @@ struct Refusals {
   DurationHistogram latency;  // from when the call was due to its status
 };
 
-// Calls are counted where they were due within the measured time, whenever they ended; values,
-// messages and gaps where they came within it.
+// A call counts if it was due within the measured time, whenever it ended. Values, messages and
+// gaps count if they arrived within it.
 struct LoadFigures {
   double seconds = 0;   // measured
   double multiple = 0;  // of the capacity; 0: the rate was given
-  double rate = 0;      // calls due per second, on average; 0: as many at once as `concurrency`
+  double rate = 0;      // calls due per second, on average; 0: `concurrency` calls at a time
   int64_t concurrency = 0;
 
   int64_t due = 0;
   int64_t completed = 0;                    // in full
-  int64_t cancelled = 0;                    // by us, as planned
-  int64_t stalled = 0;                      // of all: not read for a while, as planned
+  int64_t cancelled = 0;                    // by this program, as planned
+  int64_t stalled = 0;                      // of all calls: not read for a while, as planned
   int64_t unfinished = 0;                   // had not ended after the grace period
   int64_t dropped = 0;                      // never made: too many were open
-  int64_t waited = 0;                       // of all: for a state, and were told so
-  std::map<std::string, Refusals> refused;  // before any event, by status
+  int64_t waited = 0;                       // of all calls: told that they wait for a state
+  std::map<std::string, Refusals> refused;  // calls that ended before Started, by status
   std::map<std::string, int64_t>
       failed;  // later, by status; "SHORT": ended well with too few values
 
-  int64_t values = 0, messages = 0;  // of all calls; messages with values alone
+  int64_t values = 0, messages = 0;  // of all calls; only messages with values
   int64_t good_values = 0;           // of calls that completed in full
-  double good_calls = 0;             // of those, the part of each whose values came in this time
+  double good_calls = 0;  // the same calls, each as the fraction of its values in this time
 
   DurationHistogram first_value;  // from when the call was due to its first value
   DurationHistogram gap;          // between two messages with values of one call
-  DurationHistogram call;         // from due to its end, of those that completed
-  DurationHistogram late;         // from due to sent: what this program adds
+  DurationHistogram call;         // from due to the end, of completed calls
+  DurationHistogram late;         // from due to sent: the delay that this program adds
 
   double goodput() const { return seconds > 0 ? static_cast<double>(good_values) / seconds : 0; }
   int64_t refusals() const;
   int64_t failures() const;
-  // Of all refusals, the longest of their p99s in seconds.
+  // The longest p99 latency of the statuses in `refused`, in seconds.
   double refusal_p99() const;
 };
 
-// Every figure; durations in milliseconds.
+// All figures, with latencies in milliseconds.
 OrderedJson figures_json(const LoadFigures& figures);
 
-// One line for each run under a heading; of runs at the same load only the median by goodput.
+// A heading, and a line for each load: the run with the median goodput.
 std::string figures_table(const std::vector<LoadFigures>& runs);
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// The plan of a load: its calls, and when each is due. A seed alone decides both, before any answer
-// arrives.
+// The plan of a load: its calls, and when each is due. Both follow from a seed, and do not depend
+// on any answer.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Lengths {
   std::vector<int64_t> numbers_;
 };
 
-// The ways in which a client treats the stream of its call.
+// How a client reads the stream of its call.
 enum class Manner {
   kReads,    // all of it
   kCancels,  // after some values
@@ -39,7 +39,7 @@ enum class Manner {
 struct PlannedCall {
   Duration at{};       // since the start of the run: when a user would have made the call
   int64_t prompt = 0;  // values given
-  int64_t values = 0;  // values asked for
+  int64_t values = 0;  // values to sample
   Manner manner = Manner::kReads;
   int64_t break_after = 0;  // values after which it cancels or stalls
   uint64_t seed = 0;
@@ -50,7 +50,7 @@ struct CallMix {
   double cancel_share = 0, stall_share = 0;  // of all calls
   uint64_t seed = 1;
   int64_t max_length = 0;    // of the model's sequences; 0: no limit. Longer calls are shortened
-  int64_t least_prompt = 0;  // 1 if the model has no first value of its own
+  int64_t least_prompt = 0;  // of a prompt: 1 if the model has no first value of its own
 };
 
 class LoadPlan {

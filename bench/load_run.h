@@ -1,8 +1,8 @@
-// One run of a load against a server: calls that come when they are due, whatever became of those
-// before them, or a fixed number of calls at once.
+// One run of a load against a server. Either each call starts when it is due, whatever happened to
+// earlier calls, or a fixed number of calls runs at a time.
 //
 // Every call is a reactor on gRPC's own threads, so that thousands of open calls need no thread
-// each. The thread that calls run_load_once() only makes calls and wakes stalled ones.
+// each. The thread that calls run_load_once() only starts calls and resumes stalled ones.
 #pragma once
 
 #include <functional>
@@ -20,12 +20,12 @@ struct LoadRunOptions {
   int64_t vocabulary = 0;
   CallMix traffic;
   double rate = 0;                 // calls per second
-  int concurrency = 0;             // where `rate` is 0: calls open at any time
+  int concurrency = 0;             // if `rate` is 0: the number of open calls
   Duration warm_up{}, duration{};  // the figures are of `duration` alone
-  Duration grace{};                // for calls that are open when no more are made
-  Duration stall{};                // for which one that stalls does not read
+  Duration grace{};                // for calls that are open after the last start
+  Duration stall{};                // how long a call that stalls does not read
   int most_open = 0;               // while this many are open, calls that are due are dropped
-  int values_per_message = 0;      // at most; 0: as the server likes
+  int values_per_message = 0;      // maximum; 0: the server's default
   double max_queue_time = 0;       // seconds that a call may wait for a state
 };
 
@@ -34,14 +34,14 @@ struct RunProgress {
   int64_t values = 0;
 };
 
-// Asked and told about ten times a second.
+// Both functions are called about ten times a second.
 struct LoadWatch {
   std::function<bool()> stopped;  // true: all calls are cancelled and the run ends
   std::function<void(const RunProgress&)> progress;
 };
 
-// Runs to the end: warm-up, duration, and no more than grace and a few seconds. Calls take
-// the connections in turn.
+// Runs for the warm-up and the duration, and then for at most the grace time and a few seconds.
+// Calls use the connections in turn.
 LoadFigures run_load_once(const Stubs& stubs, const LoadRunOptions& options,
                           const LoadWatch& watch);
 

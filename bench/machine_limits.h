@@ -1,11 +1,11 @@
-// The limits of this machine: the limits that everything else is held against.
+// The limits of this machine's hardware, to which other measurements are compared.
 #pragma once
 
 #include "base/status.h"
 
 namespace runnel {
 
-// The best of several runs. Every thread has data of its own.
+// The best of several runs. Every thread has its own data.
 struct MachineLimits {
   int threads = 0;
   double fp32_gflops = 0;       // multiply-adds count twice
@@ -17,7 +17,8 @@ struct MachineLimits {
   double dram_update_gbps = 0;  // read, changed and written in place; both ways count
 };
 
-// Measures with so many threads; about a second. RESOURCE_EXHAUSTED without memory for it.
+// Measures with `threads` threads, for about a second. RESOURCE_EXHAUSTED if there is too little
+// memory.
 Result<MachineLimits> measure_limits(int threads);
 
 }  // namespace runnel

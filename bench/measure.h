@@ -26,7 +26,7 @@ using RunWork = std::function<Result<double>(const Work& work, const OnValues& o
 // The size of the sequences and the length of a measurement of throughput.
 struct Pace {
   int64_t values = 0;   // of each sequence
-  int64_t sampled = 0;  // of these by the model: all except a first value that the spec defines
+  int64_t sampled = 0;  // sampled by the model: all except a first value that the spec defines
   // Whole runs are repeated until they have taken this long in total. A run that would take more
   // than ten times as long is cut short. 0: one whole run.
   double seconds = 0;

@@ -13,37 +13,37 @@
 
 namespace runnel {
 
-// Sequences that start together and run side by side: calls * samples of them.
+// calls * samples sequences, which start together and run concurrently.
 struct Work {
-  int calls = 1;       // each a stream of its own
+  int calls = 1;       // each on its own stream
   int samples = 1;     // sequences of each call
-  int64_t values = 1;  // of each sequence, a first value that the spec gives included
-  uint64_t seed = 1;   // of the first call; the others count on
+  int64_t values = 1;  // of each sequence, including a first value that the spec defines
+  uint64_t seed = 1;   // of the first call; each further call adds 1
 
   int sequences() const { return calls * samples; }
   int64_t all_values() const { return int64_t{sequences()} * values; }
 };
 
-// Values that are sent together: enough for a stream to cost little, few enough to flow.
+// Values that are sent together: enough for a low cost per value, few enough for a steady stream.
 inline constexpr int kValuesTogether = 64;
 inline constexpr auto kLongestWait = std::chrono::seconds(1);
 
-// Told how many values have come, about ten times a second.
+// Called about ten times a second with the number of values that have arrived.
 using OnValues = std::function<void(int64_t values)>;
 
-// Counts what the calls of one measurement bring. The clock runs from its making to the end of the
-// last call.
+// Counts the values of the calls of one measurement. The time runs from construction to the end of
+// the last call.
 class Tally {
  public:
   explicit Tally(const Work& work);
 
   // From any thread.
   void add(int64_t values) { values_.fetch_add(values, std::memory_order_relaxed); }
-  // One call has ended; each does so once.
+  // To be called once for each call, when it has ended.
   void end(const Status& status);
 
-  // Waits for the end of every call. Seconds; not OK when a call failed, or when the values that
-  // came are not those that were asked for.
+  // Waits until every call has ended, and returns the seconds. Not OK if a call failed, or if the
+  // number of values is not Work::all_values().
   Result<double> wait(const OnValues& on_values);
 
  private:
@@ -55,7 +55,7 @@ class Tally {
   std::condition_variable wake_;
   int open_;
   TimePoint ended_{};
-  Status failed_;  // the first that was not OK
+  Status failed_;  // the first status that was not OK
 };
 
 }  // namespace runnel

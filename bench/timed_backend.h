@@ -13,7 +13,7 @@
 namespace runnel {
 
 // The operations of a step, in order. The linear transformer's five products are identified by
-// their shapes; of other families' only the head's is.
+// their shapes; of other families, only the head's product is.
 enum class StepPart : uint8_t {
   kEmbed,
   kQkv,
@@ -48,7 +48,7 @@ class TimedBackend final : public ForwardingBackend {
 
   // The totals of one part since the last reset().
   const Spent& spent(StepPart part) const { return spent_[static_cast<size_t>(part)]; }
-  // The average number of threads that a step has run on since then.
+  // The average number of threads of a step since the last reset().
   double threads() const;
   void reset();
 
@@ -68,7 +68,7 @@ class TimedBackend final : public ForwardingBackend {
   void sample(Rows rows, Outputs outputs, const Head& kind, View head, Control* control,
               SampledTo to) override;
   void score(const Head& kind, View head, View targets, View log_probs) override;
-  // Each operation is timed, so no kernel takes the whole network.
+  // None, because a kernel for the whole network would hide the single operations.
   FusedSteps* fused() override { return nullptr; }
 
  private:

@@ -41,7 +41,7 @@ struct DrawOptions {
   std::string prompt_image;
   std::optional<int64_t> rows;  // of prompt_image
   SamplingFlags sampling;
-  double seconds = 0;  // the least time that the drawing takes
+  double seconds = 0;  // the minimum time that the drawing takes
   double timeout = 3600;
 };
 

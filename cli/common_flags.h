@@ -8,8 +8,8 @@
 
 namespace runnel {
 
-// Adds --server and the flags for reaching it: TLS, certificates, keys. Without a flag, the
-// environment counts.
+// Adds --server and the flags for reaching it: TLS, certificates, keys. Environment variables
+// replace missing flags.
 Flag add_server(const Command& command, Target& server);
 void add_model(const Command& command, std::string& model);
 void add_json(const Command& command, bool& json);
@@ -19,9 +19,9 @@ void add_timeout(const Command& command, double& timeout, const std::string& wha
 // Adds --max-queue-time: how long a call may wait for a state.
 void add_max_queue_time(const Command& command, double& seconds);
 
-// Checks of a flag's word (flags.h).
+// Checks of a flag's value (flags.h).
 std::string check_server(const std::string& text);
-std::string check_seed(const std::string& text);  // 64 bits without a sign
+std::string check_seed(const std::string& text);  // an unsigned number of 64 bits
 CheckWord seconds_from(double least);
 
 }  // namespace runnel

@@ -7,8 +7,8 @@
 
 namespace runnel {
 
-// A script for bash. It completes commands, flags and the words of a setting; everything else as a
-// file name.
+// A script for bash. It completes commands, flags and the values of a setting, and everything else
+// as a file name.
 std::string bash_completion(const CommandShape& program);
 
 // A script for zsh, with the description of each command and flag: a file "_runnel" on its fpath.

@@ -29,8 +29,8 @@ struct Console {
   // With the empty braces, a designated initializer may omit these two members.
   // NOLINTBEGIN(readability-redundant-member-init)
   std::function<int()> columns{};  // of the terminal that `err` writes to
-  // Gives the size of the terminal that `out` writes to. Empty if `out` is no terminal that takes
-  // escape sequences.
+  // Gives the size of the terminal that `out` writes to. Empty if `out` is not a terminal that
+  // supports escape sequences.
   std::function<TerminalSize()> canvas{};
   Clock clock{};
   // NOLINTEND(readability-redundant-member-init)

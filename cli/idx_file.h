@@ -1,6 +1,6 @@
-// Reads idx files (the format of the MNIST distribution), plain or gzip. They have bytes in 1 to 4
-// dimensions, and the first dimension is the number of items. A file may come from anywhere, so
-// memory is allocated for the bytes that it has, not for the sizes in its header.
+// Reads idx files (the format of the MNIST distribution), plain or gzip. They are arrays of bytes
+// with 1 to 4 dimensions. The first dimension is the number of items. A file may come from
+// anywhere, so memory is allocated for the bytes that it has, not for the sizes in its header.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@
 
 namespace runnel {
 
-// The bytes of a picture: rows from top to bottom. The channels of a pixel (1 grey, 3 red green
-// blue) are adjacent.
+// The bytes of a picture: rows from top to bottom. The channels of a pixel (1: grey, 3: RGB) are
+// adjacent.
 struct Picture {
   ImageShape shape;
   std::vector<uint8_t> bytes;  // shape.bytes() of them

@@ -19,7 +19,7 @@ struct LoadOptions {
   double capacity = 0;                            // calls per second; 0: unknown
   double duration = 20, warm_up = 3, grace = 30;  // seconds
   int repeat = 1;                                 // runs of each load
-  // Calls at once that find the capacity. 0: as many as the model has sessions.
+  // Concurrent calls for finding the capacity. 0: as many as the model has sessions.
   int concurrency = 0;
   std::string prompt = "0-64", values = "16-128";  // lengths (load_plan.h)
   double cancel_share = 0, stall_share = 0;

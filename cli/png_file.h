@@ -1,5 +1,5 @@
-// Reads and writes PNG files with 8 bits a channel, grey or red green blue, up to the limits below.
-// The files may be untrusted.
+// Reads and writes PNG files, grey or RGB with 8 bits a channel, up to the limits below. The files
+// may be untrusted.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The command `quantize`: writes a copy of a model with its large matrices in blocks.
+// The command `quantize`: writes a copy of a model with its large matrices quantized in blocks.
 #pragma once
 
 #include <string>

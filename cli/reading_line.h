@@ -1,4 +1,4 @@
-// Shows on a terminal that the server reads a prompt, for which the server reports no progress.
+// Shows on a terminal that the server is reading a prompt. The server reports no progress of that.
 #pragma once
 
 #include <string>

@@ -27,7 +27,7 @@ struct ServeFlags {
 // key or flag is wrong.
 Result<ServerConfig> config_of(const ServeFlags& flags);
 
-// Adds one setting as a flag, whose word is stored in `words`. Both must outlive the command.
+// Adds one setting as a flag. Its value is stored in `words`. Both must outlive the command.
 void add_setting(const Command& command, const Field& field,
                  std::map<std::string, std::string>& words);
 
@@ -35,8 +35,8 @@ void add_setting(const Command& command, const Field& field,
 using RunServe = std::function<int(const ServerConfig& config, const Rereading& rereading)>;
 
 // Adds the command, which calls `run` with the settings. If the settings are wrong, it writes a
-// line to err and exits with code 2. They are read again from the same file and with the same
-// flags. If there is a file, SIGHUP makes the server read them again.
+// line to err and exits with code 2. If there is a file, SIGHUP makes the server read the settings
+// again, from the same file and with the same flags.
 void add_serve_command(const Command& root, RunServe run);
 
 }  // namespace runnel

@@ -23,7 +23,7 @@ Result<std::vector<std::vector<int32_t>>> parse_value_lines(std::string_view tex
                                                             const std::string& file, int64_t first);
 
 // Writes each value as its symbol. A value without a symbol is written as its number and a space.
-// Control characters except newline and tab are escaped, because they could steer a terminal.
+// Control characters except newline and tab are escaped, because they could control a terminal.
 std::string values_to_text(std::span<const int32_t> values, std::span<const std::string> symbols);
 
 }  // namespace runnel

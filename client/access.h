@@ -16,7 +16,7 @@ struct Target {
   bool tls = false;         // also on if one of the next four is given
   std::string tls_ca = {};  // PEM file of authorities; empty: the system's authorities
   std::string tls_cert = {}, tls_key = {};  // PEM files of the client's own certificate and its key
-  std::string tls_name = {};  // in the server's certificate; empty: the host of the address
+  std::string tls_name = {};  // expected in the server's certificate; empty: the address's host
   std::string api_key = {};
   std::string api_key_file = {};  // a file with the key; takes precedence over api_key
   bool plaintext_key = false;     // allows sending the key to another machine without TLS
@@ -30,7 +30,7 @@ struct Access {
   std::string authorities_file = {};
   Identity identity = {};  // empty: none
   std::string certificate_file = {}, key_file = {};
-  std::string name = {};  // that the server's certificate must have; empty: gRPC decides
+  std::string name = {};  // expected in the server's certificate; empty: gRPC decides
   std::string key = {};   // empty: none
 };
 

@@ -23,7 +23,7 @@ std::optional<HostPort> host_port_of(const std::string& address);
 
 // True for an address that only this machine can reach, in any of these forms: "localhost",
 // 127.0.0.0/8, ::1, "unix:PATH". For a list of addresses: true if all of them are such addresses.
-// Not true if a name server is asked for "localhost" ("dns://10.0.0.1/localhost:50051").
+// False if a name server is asked for "localhost" ("dns://10.0.0.1/localhost:50051").
 bool is_loopback(const std::string& address);
 
 }  // namespace runnel

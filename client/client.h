@@ -35,8 +35,9 @@ struct Sequence {
   std::optional<bool> begin = {};
 };
 
-// The first piece of a text: at most `most` bytes, and whole characters. It ends after a line if
-// possible, otherwise before a space, so that the piece has the same values as in the whole text.
+// The first piece of a text: at most `most` bytes, without splitting a character. It ends after a
+// line if possible, otherwise before a space, so that the piece has the same values as in the whole
+// text.
 std::string_view piece_of(std::string_view text, size_t most);
 
 // The result of a Score call.

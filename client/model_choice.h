@@ -11,14 +11,14 @@
 
 namespace runnel {
 
-// The largest image that this program shows: pixels of a side, and pixels in all.
+// The largest image that this program shows: pixels of a side, and pixels in total.
 inline constexpr int kMaxImageSide = 16384;
 inline constexpr int64_t kMaxImagePixels = int64_t{1} << 26;
 
 struct ModelView {
   std::string name, numerics;
   int64_t vocabulary = 0;
-  int64_t max_length = 0;  // the most values of a sequence; 0: no limit
+  int64_t max_length = 0;  // of a sequence, in values; 0: no limit
   std::optional<ImageShape> image;
   std::vector<std::string> symbols;
   bool has_begin = false;

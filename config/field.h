@@ -25,7 +25,7 @@ struct Field {
   int64_t min = 0, max = 0;          // kInteger
   std::vector<std::string> choices;  // kChoice
   bool for_gpu = false;              // the CPU backend accepts only the default
-  bool may_be_empty = false;         // of a text: "" means that it is not set
+  bool may_be_empty = false;         // "" is accepted, and means that it is not set
 
   bool has_key(std::string_view name) const {
     return name == key || (!old_key.empty() && name == old_key);

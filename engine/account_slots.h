@@ -23,7 +23,7 @@ class AccountSlots {
 
   // Whether the account may hold `needed` more slots now.
   bool has_left(int needed, const Caller& caller) const;
-  // Whether it may hold them after all its spare sessions have given up their slots.
+  // Whether it may hold them once all its spare sessions have been evicted.
   bool may_hold(int needed, const Caller& caller) const;
   // OK if may_hold(), else INVALID_ARGUMENT or RESOURCE_EXHAUSTED with the reason. `field` is the
   // field of the request that asks for the slots.

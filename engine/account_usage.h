@@ -11,7 +11,7 @@ namespace runnel {
 
 class AccountUsage {
  public:
-  // Counts a call that begins. False, and nothing is counted, if `most` calls run already.
+  // Counts a call that begins. False, and nothing is counted, if `most` calls already run.
   bool begin_call(int64_t most);
   void end_call() { calls_.fetch_sub(1, std::memory_order_relaxed); }
 

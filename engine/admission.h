@@ -27,8 +27,8 @@ class Admission {
   void admit(GenerateRequest request, const RequestDigest& digest,
              std::shared_ptr<TokenStream> stream);
   // Gives a Score call its next message. The first message admits the call. `answers` is empty,
-  // with memory reserved for one answer more than there are values. If the call begins with the
-  // model's first value, `values` also has memory for one value more.
+  // with memory reserved for one more answer than there are values. If the call begins with the
+  // model's first value, `values` also has memory for one more value.
   void feed(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
             ScoredChunk answers, std::function<void(Result<ScoredChunk>)> done);
   // Admits a call that has waited for slots, when its turn has come.
@@ -36,11 +36,11 @@ class Admission {
 
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.
   Result<SessionInfo> create_session(SessionKey key, const Caller& caller);
-  // Keeps the session from being given up until the next mark_saved(), because a call is about to
+  // Keeps the session from being evicted until the next mark_saved(), because a call is about to
   // change it.
   void hold_session(const SessionKey& key);
-  // Notes that a store has the session as it is at `position`. Does nothing unless the session is
-  // at rest at this position.
+  // Records that a store has saved the session at `position`. Does nothing unless the session is at
+  // rest at this position.
   void mark_saved(const SessionKey& key, int64_t position);
   // Ends a session and the call that runs on it. NOT_FOUND; ABORTED while its state moves.
   Status delete_session(const SessionKey& key);

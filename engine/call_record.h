@@ -22,7 +22,7 @@ struct CallRecord {
   TurnPlace place = TurnPlace::kStart;  // the session's place in its conversation before the call
   std::vector<StreamValue> values;
   std::vector<TopLogProb> top;       // of all values, in order; each value has top_count of them
-  int64_t most = 0;                  // the most values that the record may hold
+  int64_t most = 0;                  // the maximum number of values in the record
   bool whole = true;                 // whether it holds all values of the call
   std::optional<Finished> finished;  // how the call ended; none: it runs, or was ended early
 

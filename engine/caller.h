@@ -27,7 +27,7 @@ struct Caller {
   std::string account;  // has the quotas, and takes turns with other accounts: the key's name, or
                         // without keys the network of the client's address
   std::optional<std::set<std::string>> models;  // none: every model
-  bool admin = false;                           // may change what is served
+  bool admin = false;                           // may change which models are served
   CallerLimits limits;
   std::shared_ptr<AccountUsage> usage;  // of the account; null without keys
   uint64_t key = 0;                     // tells apart the keys of one name

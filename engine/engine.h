@@ -41,8 +41,8 @@ class Engine {
   const Spec& spec() const;
   const std::string& numerics() const;
   DeviceKind device() const;
-  // Whether the bits of a sequence depend on the calls that run at the same time. Its values can
-  // then not be reproduced.
+  // Whether the bits of a sequence depend on the calls that run at the same time. If so, its values
+  // cannot be reproduced.
   bool batch_changes_bits() const;
   int64_t state_bytes() const;  // per session
   // The part of state_bytes() for each position of a sequence. 0: the state does not grow.
@@ -51,7 +51,8 @@ class Engine {
   int64_t rewind_bytes() const;
   const StateLayout& layout() const;
   EngineStats stats() const;
-  // The most states, including stored ones, that the caller may hold at the same time.
+  // The maximum number of states that the caller may hold: the quota, but at most all slots
+  // (including slots of stored states).
   int64_t most_states(const Caller& caller) const;
   const EngineMetrics& metrics() const;
 
@@ -92,10 +93,10 @@ class Engine {
   void get_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done,
                    bool admitted = false);
   // As get_session(), for a call of a store that is about to change the session. It keeps the
-  // session from being given up.
+  // session from being evicted.
   void hold_session(SessionKey key, const std::function<void(Result<SessionInfo>)>& done);
-  // Notes that a store has the session as it is at `position`. While the session is at rest, it may
-  // be given up as soon as another session needs its slot. Does nothing unless the session is at
+  // Records that a store has saved the session at `position`. While the session is at rest, it may
+  // be evicted as soon as another session needs its slot. Does nothing unless the session is at
   // rest at this position.
   void mark_saved(SessionKey key, int64_t position);
   // The sessions of an owner whose ids are greater than `after`; at most `count`.
@@ -104,11 +105,11 @@ class Engine {
   // Ends a session. A call that runs on it ends with ABORTED.
   void delete_session(SessionKey key, const std::function<void(Status)>& done);
 
-  // Copies the state of a session at rest to new sessions. Their number is from 1 to the most
-  // samples of a call. Their ids are distinct or empty; for an empty id, the engine chooses one.
-  // The session does not change, and is busy until `done`, which is called exactly once, also with
-  // a refusal: NOT_FOUND, ABORTED (busy), ALREADY_EXISTS, RESOURCE_EXHAUSTED, INVALID_ARGUMENT,
-  // UNAVAILABLE.
+  // Copies the state of a session at rest to new sessions. Their number is from 1 to the maximum
+  // number of samples of a call. Their ids are distinct or empty; for an empty id, the engine
+  // chooses one. The session does not change, and is busy until `done`, which is called exactly
+  // once, also for a refusal: NOT_FOUND, ABORTED (busy), ALREADY_EXISTS, RESOURCE_EXHAUSTED,
+  // INVALID_ARGUMENT, UNAVAILABLE.
   void fork_session(const Caller& caller, const std::string& parent,
                     std::vector<std::string> children, const MoveDone& done);
   // Copies the state of a session at rest to `image`, which is complete when `done` is called with

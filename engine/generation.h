@@ -74,7 +74,7 @@ struct Generation {
   uint64_t served = 0;                  // Candidate::served of its prompt
   TimePoint admitted{};
   bool has_waited = false;                 // it has waited for slots, which are kept for it
-  std::optional<TimePoint> stalled_since;  // since when the stream has had no room; none: it has
+  std::optional<TimePoint> stalled_since;  // when the stream ran out of room; none: it has room
 
   // Changes the phase by the table above. The process stops if the event cannot happen.
   void apply(GenerationEvent event);
@@ -99,13 +99,13 @@ struct Generation {
   // The eviction class of a state that the call has made: kFound if the call began at a kept state,
   // otherwise `fresh`.
   PrefixWorth worth_of(PrefixWorth fresh) const { return cached > 0 ? PrefixWorth::kFound : fresh; }
-  // The most values of unfed() for one step, which must not pass the length `keep_at`.
+  // The maximum number of values of unfed() for one step, which must not pass the length `keep_at`.
   int64_t most_inputs() const {
     const int64_t most = std::ssize(request.prompt);
     return prefix && prefix->length < keep_at ? keep_at - prefix->length : most;
   }
   int live_samples() const;
-  // The most values of all samples in launches that are not collected yet.
+  // The maximum number of values of all samples in launches that are not collected yet.
   int ahead() const;
 };
 

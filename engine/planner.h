@@ -4,7 +4,7 @@
 //   rows of an account take turns, too, and one place in their round is for the account's prompts.
 // - Prompts and values to score share the rest of the step's budget, evenly among accounts and then
 //   among the prompts of an account. The prompt that was served longest ago comes first, then the
-//   oldest. The first ones also get the part that others do not need.
+//   oldest. The first ones also get the budget that is left over.
 // - If the model reads prompts in chunks, a share ends at the end of a chunk or of its values.
 //
 // No candidate waits for a fuller batch, and none starves.
@@ -23,7 +23,7 @@ namespace runnel {
 struct Candidate {
   Want want = Want::kNext;
   int account = 0;           // index of the account whose call it belongs to
-  uint64_t served = 0;       // the number of its last share, or of the last share before it came
+  uint64_t served = 0;       // the number of its last share, or of the last one before it arrived
   int64_t inputs = 1;        // the values that it could consume; 1 for kNext
   int64_t position = -1;     // the position of its last value; -1: it has no value
   TimePoint since{};         // when its prompt or its values to score arrived

@@ -25,8 +25,8 @@ class Prefixes {
   bool on() const { return cache_.on(); }
   PrefixCache& cache() { return cache_; }
 
-  // Keeps a copy of the state in `slot`, which has consumed the values of `key`. Gives up another
-  // state if there is no room. Does nothing if that is not possible, either.
+  // Keeps a copy of the state in `slot`, which has consumed the values of `key`. If there is no
+  // room, evicts another state. If there is none, does nothing.
   void keep(const PrefixKey& key, SlotId slot, TimePoint now, PrefixWorth worth);
   // Copies the state of `key` into `slot`. False, and nothing changes, if it is no longer kept.
   [[nodiscard]] bool load(const PrefixKey& key, SlotId slot, TimePoint now);
@@ -35,9 +35,9 @@ class Prefixes {
   [[nodiscard]] bool make_room(const PrefixKey& key, TimePoint now);
   // Keeps the state in the slot that was released last. To be called after make_room().
   void hand_over(const PrefixKey& key, TimePoint now, PrefixWorth worth);
-  // Gives up a state if all free slots have one, so that a slot can be leased.
+  // Evicts a state if all free slots have one, so that a slot can be leased.
   void make_way();
-  // Gives up the states that were last used before `since`.
+  // Evicts the states that were last used before `since`.
   void expire(TimePoint since);
 
  private:

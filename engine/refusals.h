@@ -14,7 +14,7 @@ namespace runnel {
 // UNAVAILABLE: the server is draining.
 Status draining_status();
 
-// UNAVAILABLE: the server stops, and ends the calls that still run.
+// UNAVAILABLE: the server is stopping, and ends the calls that still run.
 Status shutting_down();
 
 // RESOURCE_EXHAUSTED: too many calls wait for the scheduler.
@@ -27,7 +27,7 @@ Status no_session(const std::string& id, std::string_view field);
 // ALREADY_EXISTS: the caller already has a session with the id that `field` gives to a new session.
 Status session_exists(const std::string& id, std::string_view field);
 
-// RESOURCE_EXHAUSTED: the account already runs `calls` calls, the most that it may.
+// RESOURCE_EXHAUSTED: the account already runs `calls` calls, its maximum.
 Status calls_used_up(const std::string& account, int64_t calls);
 
 // RESOURCE_EXHAUSTED: the account has had more values than `per_second` allows, and must wait for
@@ -66,7 +66,7 @@ Status no_stored_state(const std::string& name);
 Status device_failed(const std::string& model, const Status& reason);
 
 // RESOURCE_EXHAUSTED: `waiting` calls wait for slots, and the free slots are kept for them.
-// `may_wait`: the request has a field by which the refused call could wait, too.
+// `may_wait`: the request has a field that lets a call wait.
 Status others_wait(int64_t waiting, bool may_wait);
 
 // RESOURCE_EXHAUSTED: the queue of calls that wait for slots is full.

@@ -58,16 +58,16 @@ struct GenerateRequest {
   // How many of the prompt's first values are likely to begin later prompts, too. None: all.
   std::optional<int64_t> shared;
   int samples = 1;  // independent continuations of the prompt
-  // The most values to sample. None: as many as the engine allows, up to the last position. 0: only
-  // feed the prompt.
+  // The maximum number of values to sample. None: as many as the engine allows, up to the last
+  // position. 0: only feed the prompt.
   std::optional<int64_t> max_values;
-  std::optional<Duration> max_time;  // the most time from admission to the end
+  std::optional<Duration> max_time;  // the maximum time from admission to the end
   Duration max_queue_time{0};        // how long it may wait for slots before its admission
   std::optional<uint64_t> seed;      // none: seed_of(request_id)
   Sampling sampling;
   std::shared_ptr<const Penalties> penalties;  // null: none
   std::vector<std::vector<int32_t>> stop;
-  std::vector<std::string> stop_text;       // texts in the bytes of the sampled values that end it
+  std::vector<std::string> stop_text;       // a sample ends at these texts in its bytes
   std::optional<int32_t> end_of_turn = {};  // ends a sample, like the values of Spec::eos
   bool ignore_eos = false;  // a sample continues after end_of_turn and the values of Spec::eos
   // Gives the bytes of each value. Required if there is a stop_text.
@@ -83,8 +83,8 @@ struct GenerateRequest {
   // A call on a session of a store tells the store of its record (engine/call_record.h). Null: the
   // session is in no store.
   std::shared_ptr<StoredCall> stored = nullptr;
-  TimePoint came{};        // when the request came to the engine, which sets this
-  int64_t held_bytes = 0;  // bytes of other memory that the call holds, as its reader counts them
+  TimePoint came{};        // when the engine got the request; set by the engine
+  int64_t held_bytes = 0;  // bytes of other memory that the call holds
 
   // The slots that the call needs. A retry that finds its session needs none.
   int slots() const { return samples - (in_place() ? 1 : 0); }
@@ -110,7 +110,7 @@ std::string made_session_id(const std::string& request_id);
 // greedy.
 void set_temperature(float temperature, Sampling& sampling);
 
-// Bytes of memory outside of the object that grow with the request that the client sends.
+// The bytes of memory outside of the object, as far as they grow with the client's request.
 int64_t bytes_of(const GenerateRequest& request);
 
 // A generation waits for slots. The event comes before Started, and again when the place changes.
@@ -173,9 +173,9 @@ struct ScoredChunk {
 };
 
 struct EngineStats {
-  int64_t sessions = 0;                               // all slots
-  int64_t sessions_free = 0;                          // slots that are not leased or are spare
-  std::array<int64_t, kSlotStates> slots_by_state{};  // the other slots, by their sessions
+  int64_t sessions = 0;       // all slots
+  int64_t sessions_free = 0;  // slots that are not leased, or whose session is spare
+  std::array<int64_t, kSlotStates> slots_by_state{};  // the other slots, by their sessions' phases
   int64_t steps = 0;                                  // since the start
   int64_t values_sampled = 0;
   int64_t values_consumed = 0;  // of prompts and of Score calls

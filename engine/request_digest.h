@@ -8,7 +8,8 @@ namespace runnel {
 
 using RequestDigest = Sha256Digest;
 
-// SHA-256 of every field but the tokenizer, which belongs to the model.
+// SHA-256 of the request and its caller's name. It leaves out the model and its tokenizer,
+// max_queue_time, shared, and the fields that the server sets for itself.
 RequestDigest digest_of(const GenerateRequest& request);
 
 }  // namespace runnel

@@ -19,7 +19,8 @@
 namespace runnel {
 
 // How many snapshots each session needs, so that it can be rewound to any of its last
-// options.rewind_values positions. 0 if rewinding is off. `steps`: the most steps of a launch.
+// options.rewind_values positions. 0 if rewinding is off. `steps`: the maximum number of steps of a
+// launch.
 int64_t snapshots_of(const EngineOptions& options, int steps);
 
 // The way back to a position: a state, and the values after it.
@@ -58,9 +59,10 @@ class Rewinds {
   // Takes the snapshot that is due before the session advances, as far as the turn's bytes allow.
   // False: the snapshot is incomplete, and the session must not be advanced.
   bool ready(const Session& session);
-  // The most values that the session may consume in one step of a prompt: up to its next snapshot.
+  // The maximum number of values that the session may consume in one step of a prompt: up to its
+  // next snapshot.
   int64_t most_inputs(const Session& session) const;
-  // To be called when the call on the session has ended. Gives up an incomplete snapshot.
+  // To be called when the call on the session has ended. Discards an incomplete snapshot.
   void leave(const Session& session);
 
   // --- Going back ---

@@ -6,9 +6,9 @@
 // - runs a step. It never waits for a fuller batch.
 //
 // Four classes do the work, and each owns its fields: WaitingRoom, Steps, Admission and Moves.
-// Admission and Moves use WaitingRoom and Steps. These two do not know each other, nor Admission
-// and Moves. The scheduler passes two notices on: WaitingRoom hands a call whose turn has come to
-// Admission, and Steps reports a failed device, which ends the calls of all four.
+// Admission and Moves use WaitingRoom and Steps. WaitingRoom and Steps do not depend on each other,
+// nor on Admission and Moves. The scheduler passes two notices on: WaitingRoom hands a call whose
+// turn has come to Admission, and Steps reports a failed device, which ends the calls of all four.
 #pragma once
 
 #include <atomic>

@@ -25,8 +25,8 @@ class SessionTable {
   SessionPage page(const std::string& owner, const std::string& after, int count,
                    TimePoint now) const;
 
-  // Removes the sessions that have been at rest since before `since`, in one pass. Before a session
-  // is removed, it calls `end`, which must release the slot.
+  // Removes the sessions that have been at rest since before `since`, in one pass. Calls `end`,
+  // which must release the slot, before it removes a session.
   void erase_rested(TimePoint since, const std::function<void(Session&)>& end);
 
  private:

@@ -118,8 +118,8 @@ class Sessions {
 
   // Ends a named session and frees its name. No call may run on it.
   void forget(Session& session);
-  // Ends the named sessions that have been at rest for the idle timeout, and gives up the prefixes
-  // that have not been used for as long. It looks once a second.
+  // Ends the named sessions that have been at rest for the idle timeout, and evicts the prefixes
+  // that have not been used for as long. Does so at most once a second.
   void expire(TimePoint now);
 
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.
@@ -148,7 +148,7 @@ class Sessions {
   AccountSlots accounts_;
   uint64_t uses_ = 0;  // Session::used of the last one
   SpareSessions spare_;
-  std::array<Gauge, kSlotStates> by_state_;  // leased slots, without those of spare sessions
+  std::array<Gauge, kSlotStates> by_state_;  // leased slots, except slots of spare sessions
   TimePoint next_expiry_{};
 };
 

@@ -5,7 +5,7 @@
 // call that needs many slots does not starve while others need one. But a call keeps slots for at
 // most a second for each slot that it needs. After that time the call moves to the end of the round
 // and of its account's calls. Then, for the same length of time, no slots are kept for calls that
-// need more than are free, so that the other calls do not starve, either.
+// need more slots than are free, so that the other calls do not starve, either.
 //
 // The queue knows neither sessions nor streams. Its user moves the slots. Only add() allocates.
 #pragma once
@@ -84,7 +84,7 @@ class SlotQueue {
   QueuedCall* next(TimePoint now, int free, const std::function<bool(const QueuedCall&)>& may);
   // Whether the last next() has found a call whose turn it is. The free slots are kept for it.
   bool keeps() const { return keeps_; }
-  // Takes a call that is admitted out of the queue. Its account has then had a turn.
+  // Removes a call that is admitted from the queue. This is a turn of its account.
   QueuedCall take(QueuedCall& call);
   // Removes the calls for which `leaves` is true. `leaves` may move from the call.
   void remove_if(const std::function<bool(QueuedCall&)>& leaves);
@@ -108,7 +108,7 @@ class SlotQueue {
   uint64_t turn_ = 0, number_ = 0;                                   // the last numbers given
   int64_t bytes_ = 0;                                                // of calls_
   bool keeps_ = false;
-  TimePoint rests_until_{};  // until then none are kept for calls that need more than are free
+  TimePoint rests_until_{};         // until then, no slots are kept for calls that do not fit
   std::vector<QueuedCall*> order_;  // reserved
 };
 

@@ -25,7 +25,7 @@ struct Subject {
   std::span<const int32_t> unfed() const {
     return generation ? generation->unfed() : fed().unfed();
   }
-  // The most values of unfed() that may be fed in one step.
+  // The maximum number of values of unfed() that may be fed in one step.
   int64_t most_inputs() const {
     const int64_t most = std::ssize(unfed());
     return generation ? std::min(most, generation->most_inputs()) : most;

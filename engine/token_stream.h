@@ -29,7 +29,7 @@ struct StreamValue {
 // The events that take() returns. They must be sent in this order: queued, started, values,
 // finished, end.
 struct StreamGroup {
-  std::optional<Queued> queued;  // the last one since the group before
+  std::optional<Queued> queued;  // the last one since the previous group
   std::optional<Started> started;
   std::vector<StreamValue> values;
   std::vector<TopLogProb> top;  // of all values, in order; each value has top_count of them
@@ -42,10 +42,10 @@ struct StreamGroup {
 
 class TokenStream {
  public:
-  // `room`: the most values that it holds; at least twice as many as one launch can push.
-  // `top_log_probs`: the most top log-probabilities of a value. `wake` is called from the
-  // scheduler's thread, without a lock held, when take() would return something after it returned
-  // false. It must not block, and must not call take() for another stream.
+  // `room`: the maximum number of values that it holds; at least twice as many as one launch can
+  // push. `top_log_probs`: the maximum number of top log-probabilities of a value. `wake` is called
+  // from the scheduler's thread, without a lock held, when take() would return something after it
+  // returned false. It must not block, and must not call take() for another stream.
   TokenStream(Delivery delivery, int room, int top_log_probs, std::function<void()> wake);
   TokenStream(const TokenStream&) = delete;
   TokenStream& operator=(const TokenStream&) = delete;
@@ -73,7 +73,7 @@ class TokenStream {
   // Precondition: room() > 0.
   void push(int sample, const Emitted& emitted, TimePoint now);
   void finish(const Finished& finished);
-  // Ends the stream. Events from before can still be taken. Only the first call has an effect.
+  // Ends the stream. Earlier events can still be taken. Only the first call has an effect.
   void end(Status status);
   // Wakes the reader if a value has waited for max_delay.
   void flush(TimePoint now);

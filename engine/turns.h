@@ -31,7 +31,7 @@ struct AccountTurns {
 
 class Turns {
  public:
-  // `candidates`: the most candidates of a plan.
+  // `candidates`: the maximum number of candidates of a plan.
   explicit Turns(int64_t candidates);
 
   // The turns of the caller's account. An account without running calls joins the end of the round.

@@ -1,5 +1,5 @@
-// Counts the times between two values of a sample. Equal times that follow each other, as in a
-// step, are counted together.
+// Counts the times between two values of a sample. Consecutive equal times, as in a step, are
+// counted together.
 #pragma once
 
 #include <cstdint>

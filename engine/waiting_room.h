@@ -32,8 +32,8 @@ class WaitingRoom {
 
   int size() const { return queue_.size(); }
 
-  // Counts `needed` slots against the account's quota, as Sessions::take_room(). Slots that are
-  // kept are only for calls that have waited. RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
+  // Counts `needed` slots against the account's quota, as Sessions::take_room(). Only calls that
+  // have waited may use the kept slots. RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
   Status take_room(int needed, const Caller& caller, bool has_waited, std::string_view field = {});
   // The same for a call that cannot wait.
   Status take_room_at_once(int needed, const Caller& caller, std::string_view field);
@@ -44,7 +44,7 @@ class WaitingRoom {
   Status add(std::unique_ptr<Generation> generation);
   Status add(const std::shared_ptr<ScoreCall>& score);
   // If the generation is a retry of a call that waits, it replaces this call, or is refused if the
-  // two requests differ. True if so: the generation must not be used any more.
+  // two requests differ. True if it is such a retry: the generation must not be used any more.
   bool take_over(std::unique_ptr<Generation>& generation);
 
   // To be called once a turn. Hands each call whose turn has come to `go_on`, ends the calls whose

@@ -50,14 +50,14 @@ class Folder {
  public:
   // Opens a folder, or makes it with mode 0700; the folder that it is in must exist. `writer`
   // distinguishes the temporary files of this object from those of others. INVALID_ARGUMENT if it
-  // cannot be used, belongs to another user, or lets others in.
+  // cannot be used, belongs to another user, or gives others access.
   static Result<Folder> open(const std::string& path, const std::string& writer, DiskCalls disk);
 
   // The bytes of a file of at most `most`; none if there is no such file.
   Result<std::optional<std::string>> read(const std::string& name, size_t most) const;
   // Opens a file for reading. NOT_FOUND.
   Result<OpenFile> open_file(const std::string& name) const;
-  // Hands the bytes of a file to `sink`.
+  // Passes the bytes of a file to `sink`.
   Status read_pieces(const OpenFile& file,
                      const std::function<Status(std::span<const std::byte>)>& sink) const;
 

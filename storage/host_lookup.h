@@ -25,10 +25,10 @@ class HostLookup {
   HostLookup(const HostLookup&) = delete;
   HostLookup& operator=(const HostLookup&) = delete;
 
-  // The addresses of `host`, which must be the same in every call. An address in digits needs no
-  // lookup. UNAVAILABLE says why there are none. A lookup that exceeds the time limit continues on
-  // a separate thread, which ends with the process at the latest. Until it is over, later calls
-  // wait for it, so there is at most one such thread.
+  // The addresses of `host`, which must be the same in every call. A numeric address needs no
+  // lookup. UNAVAILABLE says why there are no addresses. A lookup that exceeds the time limit
+  // continues on a separate thread, which ends with the process at the latest. Until it is over,
+  // later calls wait for it, so there is at most one such thread.
   Result<Addresses> find(const std::string& host, const std::string& port,
                          std::chrono::steady_clock::time_point until);
 

@@ -16,7 +16,7 @@ namespace runnel {
 // The last bytes of a state file are its checksum (docs/state.md). A record has them, too, so that
 // the state of another session is never loaded by mistake.
 inline constexpr size_t kTailBytes = 32;
-// The most bytes of a record's log, and the most entries.
+// The maximum numbers of bytes and entries of a record's log.
 inline constexpr int64_t kMostLogBytes = int64_t{1} << 20;
 inline constexpr size_t kMostLogEntries = 256;
 inline constexpr int64_t kMostAnswerBytes = int64_t{1} << 20;  // of SavedAnswer::text
@@ -27,7 +27,7 @@ inline constexpr int64_t kMostRecordBytes = 4096 + 2 * kMostLogBytes + 2 * kMost
 // equal request.
 inline constexpr std::string_view kNamedCall = "id:";
 
-// The answer to a saved call, in case it is made again.
+// The answer to a saved call, in case the call is retried.
 struct SavedAnswer {
   bool has_ended = true;  // false: the call was saved where it stopped, before its end
   std::string text = {};  // its values, which the store does not read; empty: not kept
@@ -88,10 +88,10 @@ struct Begun {
   int64_t seed = 0;      // kOk: the seed of the call, or of its earlier try that was cut off
   int64_t left_ms = 0;   // kBusy: the rest of the lease
   bool repeats = false;  // the call has already been saved; its expected position does not matter
-  Record before = {};    // the record before this
+  Record before = {};    // the record before this call
 };
 
-// The holder of a session: the call that began last. Only it may renew its lease, and end.
+// The holder of a session: the call that began last. Only this call may renew the lease, and end.
 struct Holder {
   std::string owner;
   int64_t epoch = 0;

@@ -23,7 +23,7 @@ namespace runnel {
 // DATA_LOSS for a key of another type, else UNAVAILABLE.
 class RedisClient {
  public:
-  // `options` outlives it.
+  // `options` must outlive the client.
   static Result<std::unique_ptr<RedisClient>> open(const RedisOptions& options);
 
   // Starts the time limit of `options` again, which applies to all later commands and replies
@@ -31,11 +31,11 @@ class RedisClient {
   void restart_time();
   // Sends a command, and waits for no reply.
   Status send(std::span<const std::string_view> words);
-  // The reply to the first command without one. It must be of this kind or kNil.
+  // The reply to the oldest unanswered command. It must be of this kind or kNil.
   Result<RespValue> receive(RespKind kind);
   // send() and receive().
   Result<RespValue> ask(std::span<const std::string_view> words, RespKind kind);
-  // Commands without a reply.
+  // The number of commands whose reply has not been received.
   size_t unanswered() const { return unanswered_; }
   // Whether a call has failed in such a way that the connection is unusable.
   bool is_broken() const { return is_broken_; }
@@ -62,7 +62,7 @@ class RedisPool {
   explicit RedisPool(RedisOptions options) : options_(std::move(options)) {}
 
   // A connection, which returns to the pool when its last pointer is gone. The pool must outlive
-  // it. After a failure to connect, further tries within a pause fail with the same status.
+  // it. After a failure to connect, tries during a pause fail with the same status.
   Result<std::shared_ptr<RedisClient>> take();
 
  private:

@@ -21,7 +21,7 @@ inline constexpr int64_t kMostReplyItems = 16;
 
 enum class RespKind { kText, kError, kNumber, kBulk, kNil, kArray };
 
-// A reply. The items of an array are no arrays.
+// A reply. The items of an array are not arrays.
 struct RespValue {
   RespKind kind = RespKind::kNil;
   std::string text = {};  // kText, kError, kBulk
@@ -43,8 +43,8 @@ class RespReader {
 
   explicit RespReader(Fill fill) : fill_(std::move(fill)) {}
 
-  // DATA_LOSS says which bytes are not a reply, or are too many; errors of `fill`. Nothing can be
-  // read after either.
+  // DATA_LOSS says which bytes are not a reply, or are too many; errors of `fill`. After an error,
+  // nothing can be read.
   Result<RespValue> next();
   // True if bytes have been read that belong to no reply yet.
   bool has_more() const { return at_ < buffer_.size(); }

@@ -20,11 +20,11 @@ namespace runnel {
 
 class StoreThreads {
  public:
-  // `most`: jobs that wait or run at once. `clock` outlives the object.
+  // `most`: the maximum number of jobs that wait or run. `clock` must outlive the object.
   StoreThreads(int threads, size_t most, Duration timeout, const Clock& clock);
   StoreThreads(const StoreThreads&) = delete;
   StoreThreads& operator=(const StoreThreads&) = delete;
-  // Does all jobs that wait, then ends.
+  // Runs all jobs that wait, then ends the threads.
   ~StoreThreads();
 
   // Has `work` done by one of the threads and gives its outcome to `done`, which is called exactly

@@ -9,7 +9,7 @@
 
 namespace runnel::cluster {
 
-constexpr int64_t kPatience = 200'000'000;  // cycles of a kernel until its waits give up
+constexpr int64_t kPatience = 200'000'000;  // a kernel's waits give up after this many cycles
 
 __device__ inline int rank() {
   unsigned rank;
@@ -23,19 +23,19 @@ __device__ inline int blocks() {
   return static_cast<int>(blocks);
 }
 
-// Within the shared memory of this block.
+// The address of `at` within the shared memory of this block.
 __device__ inline uint32_t address(const void* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 
-// The same place in another block of the cluster.
+// The address of the same place in another block of the cluster.
 __device__ inline uint32_t in_block(int rank, uint32_t here) {
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
   return there;
 }
 
-// Makes an mbarrier that `count` arrivals complete; sync() lets the cluster see it.
+// Initializes an mbarrier that `count` arrivals complete. The cluster sees it after sync().
 __device__ inline void initialize(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -53,13 +53,13 @@ __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives at a barrier of this block, whose phase then also needs these bytes.
+// Arrives at a barrier of this block. Its phase then also waits for `bytes` bytes.
 __device__ inline void expect(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
 
-// Whether a barrier of this block has completed the phase; it looks for a short time.
+// Whether a barrier of this block completes the phase within a short time.
 __device__ inline bool completes(uint32_t barrier, int phase) {
   uint32_t done;
   asm volatile(
@@ -74,7 +74,7 @@ __device__ inline bool completes(uint32_t barrier, int phase) {
   return done != 0;
 }
 
-// Waits for a phase. Returns false if the time since `begin`, of clock64(), is more than kPatience.
+// Waits for a phase. Returns false when clock64() is more than kPatience after `begin`.
 __device__ inline bool await(uint32_t barrier, int phase, int64_t begin) {
   while (!completes(barrier, phase)) {
     if (clock64() - begin > kPatience) return false;
@@ -82,7 +82,7 @@ __device__ inline bool await(uint32_t barrier, int phase, int64_t begin) {
   return true;
 }
 
-// Stores 16 bytes in any block of the cluster; `barrier` is of that block too.
+// Stores 16 bytes in any block of the cluster. `barrier` must be in the same block.
 __device__ inline void send(uint32_t there, uint4 value, uint32_t barrier) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
@@ -100,8 +100,9 @@ __device__ inline void fetch(uint32_t to, const void* from, int bytes, uint32_t 
       : "memory");
 }
 
-// Copies to the same place in each block of the cluster whose bit is set. Only in code for one
-// architecture: in code for later ones nothing comes, the wait gives up, and the figure is null.
+// Copies to the same place in each block of the cluster whose bit in `ranks` is set. Works only in
+// code for one architecture. In code that also runs on later ones no bytes arrive, so the wait
+// gives up and the result is null.
 __device__ inline void fetch_for([[maybe_unused]] unsigned ranks, [[maybe_unused]] uint32_t to,
                                  [[maybe_unused]] const void* from, [[maybe_unused]] int bytes,
                                  [[maybe_unused]] uint32_t barrier) {

@@ -11,12 +11,12 @@ namespace runnel::ceilings {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-constexpr int kSlots = 32;  // of the ring of bulk copies
+constexpr int kSlots = 32;  // slots of the ring of bulk copies
 constexpr int kSlotBytes = 2048;
 constexpr int kArea = kSlots * kSlotBytes;         // bytes of dynamic shared memory
 constexpr int kWeightSlots = 6144;                 // a buffer of 12.6 MB
-constexpr int kTurns = 4 * kWeightSlots / kSlots;  // of the ring: it reads the buffer four times
-constexpr int kStateLoads = 8;                     // that a thread has in flight
+constexpr int kTurns = 4 * kWeightSlots / kSlots;  // turns of the ring: the buffer is read 4 times
+constexpr int kStateLoads = 8;                     // loads that a thread has in flight
 
 // A message of 16 bytes goes back and forth between the first and the last block of a cluster.
 __global__ void __launch_bounds__(kThreads) hops(int rounds, [[maybe_unused]] int* gave_up) {
@@ -46,9 +46,9 @@ __global__ void __launch_bounds__(kThreads) hops(int rounds, [[maybe_unused]] in
 #endif
 }
 
-// All blocks of a cluster send each other `bytes` and wait for all of them, as the whole-model
-// kernel meets: with two barriers that take turns. Nobody reads the bytes, so blocks may write to
-// the same place.
+// All blocks of a cluster send each other `bytes` bytes and wait for all of them. As in the
+// whole-model kernel, two barriers take turns. Nobody reads the bytes, so blocks may write to the
+// same place.
 __global__ void __launch_bounds__(kThreads)
     meetings(int rounds, int bytes, [[maybe_unused]] int* gave_up) {
 #ifdef RUNNEL_CLUSTER_ASM
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads)
 #endif
 }
 
-// Bulk copies of one slot, one after the other.
+// Bulk copies of one slot each, one after the other.
 __global__ void __launch_bounds__(kThreads)
     bulk_latency(const char* weights, int rounds, [[maybe_unused]] int* gave_up) {
 #ifdef RUNNEL_CLUSTER_ASM
@@ -108,14 +108,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 #ifdef RUNNEL_CLUSTER_ASM
-// A ring of slots in each block of a cluster. Each block reads its share of the slots for all
-// blocks; a slot is read anew once every block has had it. Each warp sees to four slots.
+// A ring of slots in each block of a cluster. Each block fills its share of the slots for all
+// blocks, and refills a slot once every block has received it. Each warp handles four slots.
 struct Ring {
   const char* weights;
   int first;         // slot of the weights that the ring begins with
-  uint32_t area;     // of the first slot, in shared memory
-  uint32_t filled;   // barriers of the slots: bytes are there
-  uint32_t emptied;  // likewise, where this block reads the slot: all blocks have had it
+  uint32_t area;     // address of the first slot in shared memory
+  uint32_t filled;   // barriers of the slots: the bytes have arrived
+  uint32_t emptied;  // likewise, for slots that this block fills: all blocks have the bytes
   int64_t begin;
 
   __device__ static int reader(int slot) { return slot * cluster::blocks() / kSlots; }
@@ -133,7 +133,7 @@ struct Ring {
     }
   }
 
-  // Waits for the bytes of a turn, then asks for those of the next. False: it took too long.
+  // Waits for the bytes of a turn, then requests the next turn's bytes. False: it took too long.
   __device__ bool advance(int turn, int slot) const {
     if (!cluster::await(filled + slot * 8, turn, begin)) return false;
     if (turn + 1 == kTurns) return true;
@@ -147,14 +147,14 @@ struct Ring {
 };
 #endif
 
-// `apart`: clusters begin at different places of the weights.
+// `apart`: clusters begin at different places in the weights.
 __global__ void __launch_bounds__(kThreads)
     bulk_ring(const char* weights, bool apart, [[maybe_unused]] int* gave_up) {
 #ifdef RUNNEL_CLUSTER_ASM
   extern __shared__ __align__(128) unsigned char area[];
   __shared__ uint64_t filled[kSlots], emptied[kSlots];
   const int blocks = cluster::blocks();
-  const int mine = static_cast<int>(blockIdx.x) / blocks;  // which cluster
+  const int mine = static_cast<int>(blockIdx.x) / blocks;  // the index of this cluster
   const int clusters = static_cast<int>(gridDim.x) / blocks;
   const Ring ring = {.weights = weights,
                      .first = apart ? mine * (kWeightSlots / clusters) : 0,
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads)
 #endif
 }
 
-// Reads and writes all of `states`, which are a multiple of a block's loads.
+// Reads and writes all of `states`. `count` must be a multiple of kThreads * kStateLoads.
 __global__ void __launch_bounds__(kThreads)
     update_states(float4* states, int64_t count, int* /*gave_up*/) {
   constexpr int64_t kTile = int64_t{kThreads} * kStateLoads;
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Lasts for the given number of cycles.
+// Runs for the given number of cycles.
 __global__ void spin(int64_t cycles, int* /*gave_up*/) {
   const int64_t begin = clock64();
   while (clock64() - begin < cycles) {

@@ -30,7 +30,7 @@ class CallSink {
   virtual ~CallSink() = default;
   // Tells the client how the call ended. This is the last event.
   virtual void finish(const Status& status) = 0;
-  // Gives up the present event, because the client has not taken it for too long. The door must
+  // Abandons the present event, because the client has not taken it for too long. The door must
   // then call Call::written(false) soon, but not from within this function.
   virtual void cut_off() = 0;
 };
@@ -91,7 +91,7 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   // The call waits for the client to send something. The time limit of Call applies until
   // end_read().
   void begin_read();
-  // The client has sent it. False: the call has ended while it waited.
+  // The client has sent something. False: the call has ended while it waited.
   bool end_read();
 
   // Sets a function that ends the call in the engine. It is called once, from any thread: when the
@@ -149,7 +149,7 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   std::function<void()> release_;
   std::optional<TimePoint> writing_since_;  // since when the sink has had an event
   std::optional<TimePoint> reading_since_;  // since when the call has waited for the client
-  Duration read_{};                         // how long the call waited for the client before that
+  Duration read_{};  // how long the call waited for the client before reading_since_
   Duration most_read_ = Duration::max();
 };
 

@@ -18,8 +18,8 @@ class GroupEvents {
  public:
   // The values of one event take at most about this many bytes on a wire.
   static constexpr size_t kEventTarget = 256 << 10;
-  // The most bytes of memory for one event with values of a stream with this `room`: as runs, as a
-  // message, and encoded.
+  // The maximum memory, in bytes, for one event with values of a stream with this `room`: as runs,
+  // as a message, and encoded.
   static int64_t bytes(int room, int top_log_probs);
 
   // - `tokenizer`: values are written as text, too. Each character comes with the value that
@@ -33,7 +33,8 @@ class GroupEvents {
   // Begins with the next group. The caller must keep it until next() has returned none.
   void start(const StreamGroup& group);
 
-  // The next event of the group, which is valid until the call after. None: there is no more.
+  // The next event of the group, which is valid until the next call. None: there are no more
+  // events.
   std::optional<GenerateEvent> next();
 
  private:
@@ -48,7 +49,7 @@ class GroupEvents {
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const bool with_top_;
   const std::vector<int32_t> eos_;
-  std::vector<Utf8Stream> texts_;  // by sample, as far as they have begun
+  std::vector<Utf8Stream> texts_;  // by sample, for samples that have begun
   const StreamGroup* group_ = nullptr;
   bool queued_ = false;   // Queued has been given
   bool started_ = false;  // Started has been given
@@ -56,7 +57,7 @@ class GroupEvents {
   size_t top_ = 0;        // the next of group_->top
   size_t finished_ = 0;   // the next of group_->finished
 
-  // The event that is being made; its memory is used again.
+  // The event that is being made; its memory is reused.
   std::vector<ValueRun> runs_;
   size_t used_ = 0;            // of runs_
   std::vector<int> last_run_;  // by sample: its last run; -1: none

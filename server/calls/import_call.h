@@ -35,8 +35,7 @@ class ImportCall final : public Call {
   // To be called when the client's message, or the end of its messages, has arrived. True: one of
   // the functions below, or refuse(), must follow. False: the call has already ended.
   bool arrived() { return end_read(); }
-  // Reserves the bytes of a message until the next one is asked for.
-  // RESOURCE_EXHAUSTED.
+  // Reserves the bytes of a message until the next message is requested. RESOURCE_EXHAUSTED.
   Status reserve(int64_t bytes);
   // To be called once, with the first message, which describes the session. Reserves memory for the
   // state. RESOURCE_EXHAUSTED.

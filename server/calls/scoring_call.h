@@ -79,7 +79,7 @@ class ScoringCall final : public Call {
   ScoreSink& sink_;
   std::shared_ptr<ScoreCall> scoring_;  // used by the door's thread, from open() on
   std::optional<SessionUse> use_;       // of the session in the store, until it is opened
-  std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // that session, while the call has it
+  std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // the session, while the call has it
 
   // With mutex_ held.
   Phase phase_ = Phase::kIdle;
@@ -87,7 +87,7 @@ class ScoringCall final : public Call {
   std::vector<int32_t> first_;              // the first chunk, while the session in the store opens
   std::shared_ptr<const void> first_room_;  // the room of first_
   std::optional<Result<std::shared_ptr<StoredSession>>> opened_stored_;  // until it has been taken
-  Status saved_;                                                         // that session
+  Status saved_;  // the outcome of saving that session
 
   // With the turn.
   ScoredChunk scored_;

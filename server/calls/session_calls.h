@@ -29,8 +29,8 @@ Status get_session(AnsweredCall& call, const std::string& model, const std::stri
                    SessionReply reply);
 
 // The caller's sessions of a model, in the order of their ids. `after` gets the model's name, and
-// returns the id after which the page begins. `size` is the most sessions of the page; 0 means 100;
-// INVALID_ARGUMENT above kLargestPage.
+// returns the id after which the page begins. `size` is the maximum number of sessions of the page;
+// 0 means 100; INVALID_ARGUMENT above kLargestPage.
 Status list_sessions(AnsweredCall& call, const std::string& model, int64_t size,
                      const std::function<Result<std::string>(const std::string& model)>& after,
                      PageReply reply);

@@ -22,7 +22,7 @@ namespace runnel {
 Origin start_of(const v1::Origin& origin);
 
 // A duration of the wire in `field` of the request. INVALID_ARGUMENT if it is malformed. A duration
-// that is longer than the longest `Duration` becomes that one.
+// that is too long for `Duration` becomes the longest one.
 Result<Duration> duration_of(const google::protobuf::Duration& duration, std::string_view field);
 
 // A request, without its conversation (conversation.h). `delivery`: the default for its delivery.

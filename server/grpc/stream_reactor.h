@@ -73,7 +73,7 @@ class StreamReactor : public Reactor, protected Sink {
     if (!status.ok()) call_->refuse(status);
   }
 
-  // Calls `read` at once, or on the thread for long messages if `bytes` is one. If its status is
+  // Calls `read` at once, or on the thread for long messages if `bytes` is long. If its status is
   // not OK, the call is refused with it. If this function throws std::bad_alloc, `read` is not
   // called.
   template <typename Read>

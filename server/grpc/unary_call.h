@@ -21,10 +21,10 @@ namespace runnel {
 
 class UnaryCall final : public grpc::ServerUnaryReactor, public AnsweredCall {
  public:
-  // Starts a live call of method `rpc`. `begin`, or a callback that it stores, answers it. A status
-  // that is not OK is the answer: from `begin`, UNAUTHENTICATED before `begin`, or
-  // RESOURCE_EXHAUSTED if there is no memory. `state` must outlive the call. gRPC owns `context`,
-  // `request` and `response`.
+  // Starts a live call of method `rpc`. `begin`, or a callback that it stores, answers it. If
+  // `begin` returns a status that is not OK, this status is the answer. Other answers:
+  // UNAUTHENTICATED without calling `begin`, and RESOURCE_EXHAUSTED if there is no memory. `state`
+  // must outlive the call. gRPC owns `context`, `request` and `response`.
   static grpc::ServerUnaryReactor* start(const char* rpc, ServerContext& state,
                                          grpc::CallbackServerContext& context,
                                          const grpc::ByteBuffer& request,

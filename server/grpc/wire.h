@@ -29,7 +29,7 @@ int64_t length_of(const grpc::ByteBuffer& bytes);
 // refused, before memory is allocated.
 Status check_parsed_size(const grpc::ByteBuffer& bytes, const google::protobuf::Message& prototype);
 
-// The most bytes of memory for a message, from the parsing of `bytes` to the encoded answer to its
+// The maximum memory for a message in bytes, from parsing `bytes` to encoding the answer to its
 // values.
 int64_t memory_for(const grpc::ByteBuffer& bytes);
 
@@ -65,7 +65,7 @@ grpc::ByteBuffer bytes_message(int field, std::string data);
 // data, or if the message has another form, which parse_message() can read.
 std::vector<grpc::Slice> bytes_of_message(const grpc::ByteBuffer& bytes, int field);
 
-// A status with the same code and message. If a field is at fault, the details have it as a
+// A status with the same code and message. If a field is at fault, the details name it in a
 // v1::Fault.
 grpc::Status to_grpc(const Status& status);
 

@@ -1,5 +1,5 @@
 // The answer to a saved call, with its values and its end, as the store's record has it. A server
-// that loads the session gives the answer to its engine, which answers the call if it is made again
+// that loads the session gives the answer to its engine, which sends it if the call is retried
 // (docs/decisions/storage.md).
 #pragma once
 
@@ -13,8 +13,9 @@
 
 namespace runnel {
 
-// The answer that a store keeps of a call. `call`: its record in the engine; null: it has none.
-// There is no text if the record is not whole, or the text would be longer than `most` bytes.
+// Makes the answer that a store keeps for a call. `call`: the call's record in the engine; null: it
+// has none. There is no text if the record is not whole, or the text would be longer than `most`
+// bytes.
 SavedAnswer answer_of(const CallRecord* call, int64_t most);
 
 // Reads the text of record.answer. The result has no request_id. DATA_LOSS: it is damaged, does not

@@ -14,10 +14,10 @@
 
 namespace runnel {
 
-// The most values of all calls of a log, given and sampled ones together.
+// The maximum number of values of all calls of a log, given and sampled together.
 inline constexpr int64_t kMostLogValues = 256;
 
-// A hash of values, which tells whether a replay has sampled the same ones.
+// A hash of values. It tells whether a replay has sampled the same values.
 inline constexpr uint64_t kNoValues = 14695981039346656037U;  // FNV-1a
 inline uint64_t hash_with(uint64_t hash, int32_t value) {
   return (hash ^ static_cast<uint32_t>(value)) * 1099511628211U;

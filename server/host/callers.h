@@ -39,7 +39,7 @@ class Callers {
   void refresh(const EventLog& log);
 
   // The caller who sends these values of "authorization". UNAUTHENTICATED if keys are required, and
-  // the values have none of them.
+  // the values contain no valid one.
   Result<Caller> identify(std::span<const std::string_view> authorization,
                           const std::string& peer) const;
 

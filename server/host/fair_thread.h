@@ -1,5 +1,5 @@
-// One thread that works for several accounts. They take turns, so an account with much work delays
-// its own tasks, and others by one task at a time.
+// One thread that works for several accounts. They take turns, task by task, so an account with
+// much work mostly delays its own tasks.
 #pragma once
 
 #include <condition_variable>
@@ -25,7 +25,7 @@ class FairThread {
   ~FairThread();
 
   // Has the thread run `task`. Tasks of one account run in their order. The caller must bound their
-  // number. If it throws std::bad_alloc, `task` is not run.
+  // number. If post() throws std::bad_alloc, `task` is not run.
   void post(const std::string& account, std::function<void()> task);
 
  private:

@@ -25,7 +25,7 @@ struct HostOptions {
   int64_t text_bytes = limits::kTextBytes.default_value;    // of one prompt or chunk to score
   int64_t samples = limits::kSamples.default_value;         // of one call, as for the engines
   int64_t max_values = limits::kMaxValues.default_value;    // of one call, as for the engines
-  int64_t chat_values = limits::kChatValues.default_value;  // of an answer, unless the call says
+  int64_t chat_values = limits::kChatValues.default_value;  // of an answer, by default
   Duration stall_timeout = std::chrono::milliseconds(limits::kStallTimeoutMs.default_value);
   Duration queue_time{}, http_queue_time{};  // of calls that do not say how long they wait
   int64_t token_bytes = limits::kTokenBytes.default_value;  // of a state, at most
@@ -55,7 +55,7 @@ class Host {
   void ready();
   // Makes serving() false. Calls are served as before.
   void unready() { serving_.store(false, std::memory_order_release); }
-  // True from ready() until unready() or refuse(). Any thread may ask.
+  // True from ready() until unready() or refuse(). Any thread may call this.
   bool serving() const { return serving_.load(std::memory_order_acquire); }
 
   // To be called about once a second. Reads the keys again if their file has changed, and applies

@@ -10,7 +10,7 @@
 
 namespace runnel {
 
-// INVALID_ARGUMENT of the member at `at`: "AT WHAT".
+// INVALID_ARGUMENT for the member at `at`, with the message "AT WHAT".
 Fault refusal(const std::string& at, const std::string& what);
 
 // The text of a value for messages.

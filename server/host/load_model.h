@@ -23,7 +23,7 @@ struct LoadedModel {
   std::shared_ptr<Backend> backend;
   std::unique_ptr<Model> model;
   Precision precision{};          // of the model's products
-  std::string instructions = {};  // of the CPU, and why these; empty on a GPU
+  std::string instructions = {};  // of the CPU, and why they were chosen; empty on a GPU
 };
 
 // Puts a bundle on the device that the config asks for. main() provides this function, because the

@@ -11,7 +11,7 @@ struct ProcessFigures {
   int64_t resident_bytes = 0;
   int64_t virtual_bytes = 0;
   int64_t open_files = 0;
-  int64_t most_files = 0;  // the most files that it may open
+  int64_t most_files = 0;  // the maximum number of open files
 };
 
 // The figures from /proc. A figure that /proc does not have is 0.

@@ -38,13 +38,13 @@ struct ServedModel {
   std::shared_ptr<const ChatFormat> chat;      // null: it does not serve conversations,
   std::string no_chat;                         // for this reason
   std::shared_ptr<Backend> backend;            // null: the model has none (a fake)
-  std::string instructions;                    // of the CPU, and why these; empty on a GPU
+  std::string instructions;  // of the CPU, and why they were chosen; empty on a GPU
   std::unique_ptr<Engine> engine;
-  std::vector<StoredState> states;  // that sequences may start from, by name
+  std::vector<StoredState> states;  // states that sequences may start from, by name
   // The directory that it was loaded from; empty: not from a directory.
   std::string path;
   FileStamps files;          // files_of() its configuration, just before it was loaded
-  int64_t loaded_bytes = 0;  // by which the process grew while it was loaded
+  int64_t loaded_bytes = 0;  // how much the process grew while it was loaded
   // Set when it is added.
   std::unique_ptr<CallMetrics> calls;
   std::string spec_json;
@@ -114,8 +114,8 @@ class ServedModels {
   // The present models. The map does not change later.
   std::shared_ptr<const ByName> all() const;
   // The figures of every model that is or was served, by name. Counts stay when a model is removed.
-  // If more than kPastNames names are no longer served, the counts of the others are under
-  // kOtherModels.
+  // At most kPastNames names that are no longer served have their own counts. The counts of the
+  // others are under kOtherModels.
   std::map<std::string, ModelFigures> figures() const;
   static constexpr size_t kPastNames = 128;
   static constexpr const char* kOtherModels = "(other)";  // no model can have this name
@@ -130,7 +130,7 @@ class ServedModels {
   // The models and aliases that can be found at one time.
   struct Names {
     ByName models;
-    std::map<std::string, std::string> aliases;  // to names, of which a model need not exist
+    std::map<std::string, std::string> aliases;  // to names of models, which need not exist
 
     std::shared_ptr<const ServedModel> called(const std::string& name) const;  // null: none
     ByName usable_by(const Caller& caller) const;

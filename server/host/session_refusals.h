@@ -1,4 +1,4 @@
-// The statuses of calls that get no session of a store, or that were not saved.
+// The statuses of calls that cannot use a session of a store, or that were not saved.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace runnel {
 
-// ABORTED: the call of `use` may not begin. `lease`: the lease of calls on other servers.
+// ABORTED: the call of `use` may not begin. `lease`: the length of a lease.
 Status refusal_of(const Begun& begun, const SessionUse& use, Duration lease);
 
 // ABORTED: the call was saved before, as `record` says, but its values were not kept.

@@ -34,8 +34,8 @@ struct SessionUse {
   uint64_t seed = 0;            // Claim::seed
   std::optional<int64_t> expected_position = {};
   bool after_cut_off = false;  // Claim::after_cut_off
-  // Ends the call, because another server has the session now, or the call was made again. Called
-  // on any thread.
+  // Ends the call, because another server has the session now, or the call was retried. Called on
+  // any thread.
   std::function<void(const Status&)> on_lost = {};
 };
 
@@ -47,8 +47,8 @@ using SaveSnapshot = std::function<Result<int64_t>(const Snapshot&)>;
 Result<int64_t> save_file(const ServerContext& context, const ServedModel& model,
                           const std::string& owner, StateImage image, const SaveSnapshot& save);
 
-// The status of a call that reads an open session. If `status` is NOT_FOUND, the engine has given
-// up the session for another one, and the result is ABORTED, so that the client tries again.
+// The status of a call that reads an open session. If `status` is NOT_FOUND, the engine has evicted
+// the session for another one, and the result is ABORTED, so that the client tries again.
 Status unless_given_up(Status status);
 
 // The steps of opening and saving call each other through callbacks of the engine or of the store's
@@ -76,7 +76,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   // Brings the engine's copy up to date, and begins the call in the store if it changes the
   // session. ABORTED if the fence refuses; UNAVAILABLE, DATA_LOSS, errors of
   // Engine::import_session(). If there is no record, the engine has no copy afterwards, and a call
-  // that only reads gets NOT_FOUND. The engine may give up the copy of a session that is only read:
+  // that only reads gets NOT_FOUND. The engine may evict the copy of a session that is only read:
   // see unless_given_up().
   void open(Done done);
   // To be called instead of open() if the engine has just made the session. `empty`: it has no
@@ -94,7 +94,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void renew();
   // Whether this call is a retry of the call of `other`.
   bool repeats(const StoredSession& other) const;
-  // Ends the call, because it was made again.
+  // Ends the call, because it was retried.
   void give_way() const;
 
  private:

@@ -20,7 +20,7 @@ inline constexpr Duration kMostTokenizing = std::chrono::seconds(2);
 struct TextInput {
   std::string model;                                     // the name that the caller knows
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: the model has no tokenizer
-  int64_t at_most = limits::kTextBytes.default_value;    // the most bytes of one text
+  int64_t at_most = limits::kTextBytes.default_value;    // the maximum size of one text
   TimePoint until = TimePoint::max();                    // a text that takes longer is refused
   int64_t unix_time = 0;                                 // the time of day, for templates
 };

@@ -10,7 +10,7 @@
 
 namespace runnel {
 
-// The most that is read from a connection at once.
+// The maximum number of bytes of one read from a connection.
 inline constexpr size_t kHttpReadBytes = 4096;
 
 // How many connections of one thread may linger.
@@ -51,7 +51,7 @@ class ConnectionRules {
   // When deadline_passed() is due; TimePoint::max(): never.
   TimePoint deadline() const { return deadline_; }
   Next deadline_passed(TimePoint now);
-  // False if it is closed already.
+  // False if the connection is already closed.
   bool close();
 
   // Whether to read, if `pending` bytes have arrived that are not parsed.
@@ -60,9 +60,9 @@ class ConnectionRules {
   Next came(bool end);
   // A second of kWatch has passed. False: there is nothing to watch for.
   bool watched(size_t pending);
-  // The client has ended its side. An interim answer, which clients of HTTP/1.1 skip (RFC 9110,
-  // 15.2), has the system of a client whose socket is closed reply with a reset. A stream's chunks
-  // do the same.
+  // The client has ended its side. Sends an interim answer, which clients of HTTP/1.1 skip (RFC
+  // 9110, 15.2). If the client's socket is closed, its system replies with a reset. A stream's
+  // chunks have the same effect.
   Next probe() const;
 
   void next_request(TimePoint now);
@@ -96,9 +96,9 @@ class ConnectionRules {
 
   struct Answer {
     bool has_heartbeat = false;
-    bool client_waits = false;  // with the body
-    bool begun = false;         // some of it is on its way
-    bool complete = false;      // its end is on its way
+    bool client_waits = false;  // to send the body
+    bool begun = false;         // a part of it is to be sent, or was sent
+    bool complete = false;      // likewise its last part
     TimePoint done_by = TimePoint::max();
   };
 

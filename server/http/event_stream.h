@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// Begins the answer with 200. Pings are sent while no event is sent for a long time.
+// Begins the answer with 200. If no event is sent for a long time, pings are sent.
 void begin_events(HttpReply& reply);
 
 // An event with `data`, which must be one line. `type`: the event's type, if the API has one.

@@ -29,8 +29,8 @@ class Gate {
   // origin read the answer, its status and its headers about retries.
   HttpHeaders headers_for(const HttpHeaderOf& header) const;
 
-  // Answers the OPTIONS request that a browser sends first: any method, and all headers that the
-  // page asked for, are allowed. "Allow" has the methods of the path.
+  // Answers a preflight, the OPTIONS request that a browser sends first. It allows any method, and
+  // all headers that the page asked for. "Allow" has the methods of the path.
   static void preflight(const HttpRequest& request, HttpReply reply);
 
  private:

@@ -16,10 +16,10 @@ namespace runnel {
 struct RequestHead {
   unsigned version = 11;  // 10 for HTTP/1.0
   std::string_view method;
-  std::string_view target;                             // from the path on
+  std::string_view target;                             // without scheme and authority
   std::string_view authority = {};                     // "host:port" in the target; "": none
-  std::function<size_t(std::string_view name)> count;  // of the headers of a name
-  HttpHeaderOf header;                                 // the first one; "" without one
+  std::function<size_t(std::string_view name)> count;  // the number of headers with a name
+  HttpHeaderOf header;  // the first value of a header; "": no such header
 };
 
 // A target in the forms of RFC 9112, 3.2: "/path?query", "http://host:port/path?query" or "*".
@@ -30,7 +30,7 @@ struct RequestTarget {
 RequestTarget split_target(std::string_view target);
 
 // True for the value of a Host header: a name, an IPv4 address or an IPv6 address in brackets, with
-// or without a port (RFC 9112, 3.2); empty as well.
+// or without a port (RFC 9112, 3.2). Also true for an empty value.
 bool is_host(std::string_view host);
 
 // Why a head is refused.
@@ -47,7 +47,7 @@ std::optional<HeadFault> check_head(const RequestHead& head);
 // A request's route, or why there is none: 404, or 405.
 struct RouteMatch {
   const HttpRoute* route = nullptr;
-  std::string allow;  // the methods that the path takes; "" without any
+  std::string allow;  // the methods that the path takes; "": none
   HttpRefusal refusal = {};
 };
 RouteMatch find_route(const std::vector<HttpRoute>& routes, const RequestHead& head);
@@ -59,7 +59,7 @@ std::optional<std::string_view> match_path(std::string_view pattern, std::string
 // The path of a target, without its query; "/" for an empty one.
 std::string_view path_of(std::string_view target);
 
-// True for equal ASCII texts, whatever the case of their letters.
+// True if two ASCII texts are equal except for the case of letters.
 bool same_word(std::string_view a, std::string_view b);
 
 }  // namespace runnel

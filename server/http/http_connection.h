@@ -28,9 +28,9 @@
 
 namespace runnel {
 
-// A socket that the listener has accepted. Its end shuts the connection down, unless an
-// HttpConnection has taken it over. Closing is not enough: the listener has a descriptor of its
-// own.
+// A socket that the listener has accepted. The destructor shuts the connection down, unless an
+// HttpConnection has taken the socket over. Closing is not enough, because the listener has its own
+// descriptor.
 struct AcceptedSocket {
   explicit AcceptedSocket(int fd) : socket(fd) {}
   AcceptedSocket(AcceptedSocket&&) = default;
@@ -51,7 +51,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void start();
   void close();
 
-  // Sends `pieces` of the current answer, which waiting() counts already.
+  // Sends `pieces` of the current answer, which HttpReply::waiting() already counts.
   void deliver(std::vector<Piece> pieces, bool last);
   // Sets the bytes that the current answer sends if nothing else is sent for some time.
   void set_heartbeat(std::string bytes) {
@@ -155,11 +155,10 @@ class HttpWorker : public std::enable_shared_from_this<HttpWorker> {
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stays{
       context.get_executor()};
   // Asio opens the epoll, event and timer descriptors of a worker with its first timer. This timer
-  // has it do so here, where start() can report that there is no descriptor, and not with the first
-  // connection.
+  // makes Asio open them here, where start() can report a failure, and not at the first connection.
   boost::asio::steady_timer opens_descriptors{context};
   std::set<std::shared_ptr<HttpConnection>> connections;
-  std::vector<HttpConnection*> lingering;  // the ones that are closing, oldest first
+  std::vector<HttpConnection*> lingering;  // connections that linger, oldest first
   // Buffers for reading, and for a piece of a body. Connections share them.
   std::array<char, kHttpReadBytes> incoming{}, piece{};
 };

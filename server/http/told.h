@@ -49,7 +49,7 @@ using BodyTaker = Teller<no_piece>;  // the next piece of a body
 struct Piece {
   std::string bytes;
   Taken taken = {};
-  std::shared_ptr<const void> kept = nullptr;  // kept until they have been sent
+  std::shared_ptr<const void> kept = nullptr;  // kept until the bytes have been sent
 };
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// Accepts connections up to a limit and closes connections that flood the process. gRPC, which
-// serves them, does neither.
+// Accepts connections up to a limit and closes connections that flood the process. gRPC does
+// neither.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ namespace runnel {
 // Connections that may be open at once.
 struct ConnectionLimits {
   int in_all = 0;
-  int per_peer = 0;                         // from one network_of(); 0: as many as in all
+  int per_peer = 0;                         // from one network_of(); 0: no separate limit
   std::string name = "limits.connections";  // the name of the limit in the log
 };
 
@@ -36,8 +36,8 @@ class Listener {
  public:
   // Takes over a connected, non-blocking socket; called on the listener's thread.
   using Take = std::function<void(int socket)>;
-  // Measures the memory of the process beyond the memory that `connections` open connections may
-  // explain. Called on the listener's thread every 10 ms while a connection is open.
+  // Measures the memory of the process beyond the memory that `connections` open connections can
+  // account for. Called on the listener's thread every 10 ms while a connection is open.
   using MeasureFlood = std::function<Flood(int connections)>;
 
   // Closes a connection beyond `limits` at once, and logs a warning at most once a second. If all

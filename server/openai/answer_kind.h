@@ -32,7 +32,7 @@ struct ChoiceEnd {
   FinishReason reason = FinishReason::kLength;
   std::string session = {};      // the session that continues it; empty: none
   int64_t position = 0;          // the position of its next value
-  std::string state_token = {};  // in base64; empty: not asked for
+  std::string state_token = {};  // in base64; empty: not requested
 
   // Whether it ended by a stop text or by the model's own end. Otherwise it was cut off.
   bool stopped() const { return reason == FinishReason::kStop || reason == FinishReason::kEos; }
@@ -45,7 +45,7 @@ struct AnswerPrompt {
   bool begin = false;                       // GenerateRequest::begin
   std::optional<int64_t> shared = {};       // GenerateRequest::shared
   std::optional<int> scored = {};           // score the prompt first, with this top_log_probs
-  std::vector<std::string> stop = {};       // texts that end the answer, besides the request's
+  std::vector<std::string> stop = {};       // more texts that end the answer
   std::optional<int32_t> end_of_turn = {};  // GenerateRequest::end_of_turn
 };
 

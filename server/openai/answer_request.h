@@ -26,7 +26,7 @@ struct AnswerRequest {
 
 // Each reads some fields of a body.
 
-// `stop`: a text or a list of texts, of which the engine checks number and length.
+// `stop`: a text or a list of texts. The engine checks their number and lengths.
 void read_stop(RequestFields& fields, AnswerRequest& request);
 // `stream`, `stream_options`, `return_token_ids`.
 void read_answer_form(RequestFields& fields, AnswerRequest& request);

@@ -1,4 +1,4 @@
-// The text of a chat model's answer, taken apart: thinking, content and calls of tools.
+// Splits the text of a chat model's answer into thinking, content and calls of tools.
 #pragma once
 
 #include <cstdint>

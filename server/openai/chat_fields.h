@@ -16,7 +16,7 @@ OrderedJson taken(OrderedJson& body, const char* key);
 // Keeps a fault whose message begins with its field. Does nothing if the fault is OK.
 void refuse(RequestFields& fields, const Fault& fault);
 
-// A field that would change the answer, and the advice what to send instead.
+// A field that would change the answer, and advice about alternatives.
 struct RefusedField {
   const char* key;
   const char* what;

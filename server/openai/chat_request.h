@@ -29,7 +29,7 @@ Result<OrderedJson> parse_chat_body(std::string_view body);
 
 // Reads `body`. INVALID_ARGUMENT names the field: it is wrong, or it asks for something that would
 // change the result and that this server does not support. The engine makes its own checks later.
-// `max_tokens`: the most values to sample if the body does not say.
+// `max_tokens`: the maximum number of values to sample if the body sets none.
 Fault read_chat(OrderedJson body, int64_t max_tokens, ChatRequest& request);
 
 }  // namespace runnel

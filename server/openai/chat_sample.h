@@ -20,7 +20,7 @@ class ChatSample {
              const std::vector<std::string>& stops, bool with_tokens)
       : choice_(stops, with_tokens), answer_(options, prompt) {}
 
-  // A run of the sample.
+  // Adds a run of the sample.
   void add(const ValueRun& run);
   // To be called when the sample has ended. Text that was held back may then be taken.
   void finish();

@@ -41,7 +41,7 @@ class CompletionChoice {
 
   // Begins the choice with the prompt's text, and with its tokens if the request asks for them.
   void begin(std::string_view text, std::vector<ChoiceToken> tokens = {});
-  // A run of the sample.
+  // Adds a run of the sample.
   void add(const ValueRun& run);
   // To be called when the sample has ended. Text that was held back may then be taken.
   void finish();

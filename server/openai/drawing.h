@@ -32,7 +32,7 @@ class Drawing {
   // of the last complete part, from 0. None if it has been taken, or if the picture is whole.
   std::optional<int> take_partial(int partials);
 
-  // The picture as a PNG file. Parts that have not been drawn are grey. Errors as of encode_png().
+  // The picture as a PNG file. Parts that have not been drawn are grey. Errors of encode_png().
   Result<std::vector<uint8_t>> png() const;
 
  private:

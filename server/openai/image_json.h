@@ -22,8 +22,8 @@ class ImageFormat {
   // For pictures of `shape` that were requested at `created`, in seconds since 1970.
   ImageFormat(const ImageShape& shape, int64_t created) : shape_(shape), created_(created) {}
 
-  // An upper bound of a picture's bytes in an answer: in a member of "data", or in the events of
-  // all its rows and one more event with the file.
+  // An upper bound on a picture's bytes in an answer: in a member of "data", or in one event with
+  // the file and, with `rows`, an event for each row.
   int64_t picture_bytes() const;
   int64_t stream_bytes(bool rows) const;
 

@@ -28,7 +28,7 @@ struct ImageRequest {
 Fault read_image_request(const Json& body, ImageRequest& request);
 
 // Completes `request` for a model, which the caller knows by `name`. INVALID_ARGUMENT: the model
-// draws no pictures, or none of this size, or the prompt already is a whole picture.
+// draws no pictures, or none of this size, or the prompt is already a whole picture.
 Fault fit_to_model(const std::string& name, const Spec& spec, ImageRequest& request);
 
 // "WIDTHxHEIGHT".

@@ -22,7 +22,7 @@ struct StoredResponse {
 // Any thread may call any function. `now` must never decrease.
 class ResponseStore {
  public:
-  // A response that nobody uses for this long is given up.
+  // A response that nobody uses for this long is evicted.
   static constexpr Duration kIdle = std::chrono::hours(1);
   // The store holds at most this share of the memory of all calls.
   static constexpr int64_t kShare = 8;
@@ -30,11 +30,11 @@ class ResponseStore {
   // `memory` must outlive the store.
   explicit ResponseStore(MemoryBudget& memory) : memory_(memory) {}
 
-  // Keeps a response of an owner. It makes room by giving up responses of the owner that has most
-  // bytes, the one used longest ago first. A response that is longer than the store's share, or for
-  // which the calls have left no room, is not kept.
+  // Keeps a response of an owner. To make room, it evicts the least recently used response of the
+  // owner with the most bytes, repeatedly. A response that is longer than the store's share, or for
+  // which the calls leave no room, is not kept.
   void put(const std::string& owner, const std::string& id, StoredResponse response, TimePoint now);
-  // Null if the owner has no response of this id, or if it was given up.
+  // Null if the owner has no response of this id, or if it was evicted.
   std::shared_ptr<const StoredResponse> find(const std::string& owner, const std::string& id,
                                              TimePoint now);
   // False if find() would return null.
@@ -48,7 +48,7 @@ class ResponseStore {
     TimePoint used;
   };
   struct Owned {
-    std::list<std::shared_ptr<Entry>> entries;  // the one used last comes first
+    std::list<std::shared_ptr<Entry>> entries;  // most recently used first
     int64_t bytes = 0;
   };
   using Owners = std::map<std::string, Owned>;

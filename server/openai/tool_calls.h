@@ -58,8 +58,8 @@ class CallEnd {
 };
 
 // The calls in `body`, the text between the tags of `form`. None if it is not well formed. `tools`
-// is the list of tools of the request, or null. It has the types of XML parameters, and a call in
-// fenced JSON must name one of these tools.
+// is the list of tools of the request, or null. XML parameters get their types from it, and a call
+// in fenced JSON must name one of these tools.
 std::optional<std::vector<ToolCall>> read_calls(std::string_view body, ToolCallForm form,
                                                 const OrderedJson& tools);
 

@@ -13,11 +13,11 @@ namespace runnel {
 
 // Serves http_routes() at http_address. FAILED_PRECONDITION: it cannot listen on the address.
 // INVALID_ARGUMENT: other machines can reach the address, which has no TLS, and insecure_public is
-// not set. `state` and `log` must outlive the server. Its calls end with it.
+// not set. `state` and `log` must outlive the server. Its calls end with the server.
 Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, ServerContext& state,
                                                    const EventLog& log);
 
-// The most memory that its clients can make it hold, apart from their calls.
+// The maximum memory that clients can make the server hold, apart from their calls.
 int64_t http_port_bytes(const ServerConfig& config);
 
 }  // namespace runnel

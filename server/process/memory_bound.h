@@ -1,5 +1,5 @@
-// The most memory that a serving process may use: the memory after its models are loaded, and every
-// budget. docs/security.md names the memory that is not included.
+// The maximum memory that a serving process may use: the memory after its models are loaded, and
+// every budget. docs/security.md names the memory that is not included.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct MemoryBound {
 // of all states. `metrics_bytes`: the size of the metrics.
 MemoryBound memory_bound(const ServerConfig& config, int64_t sessions, int64_t metrics_bytes);
 
-// The same for the present connections and calls, instead of the most that there may be. A reload
+// The same for a given number of connections and calls, instead of the maximum numbers. A reload
 // may take `reload` more bytes.
 MemoryAllowance memory_allowance(const ServerConfig& config, const MemoryBound& bound,
                                  int64_t reload);

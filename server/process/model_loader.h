@@ -15,7 +15,8 @@
 
 namespace runnel {
 
-// Called with the progress of loading a model. Called with 0 of 0 when loading has ended or failed.
+// Called with the progress of loading a model. Called with 0 and 0 when loading has ended or
+// failed.
 using ShowLoading = std::function<void(int64_t done, int64_t all)>;
 
 class ModelLoader {
@@ -30,7 +31,8 @@ class ModelLoader {
         log_(log),
         stopped_(std::move(stopped)) {}
 
-  // Blocks, in one thread at a time. Errors of load_model(), and CANCELLED once it is stopped.
+  // Blocks. Only one thread at a time may call this. Errors of load_model(), and CANCELLED once it
+  // is stopped.
   Result<ServedModel> load(const ModelConfig& from, const ShowLoading& show = {}) const;
 
  private:

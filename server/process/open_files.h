@@ -8,8 +8,8 @@
 
 namespace runnel {
 
-// The most files that a process with this configuration has open at the same time: the connections
-// of every port, and the files of the process itself.
+// The maximum number of files that a process with this configuration has open: the connections of
+// every port, and the files of the process itself.
 int64_t open_files_for(const ServerConfig& config);
 
 // Raises the process's soft limit to its hard limit. FAILED_PRECONDITION if that is less than

@@ -15,8 +15,8 @@ namespace runnel {
 // How the process reads the settings again while it serves.
 struct Rereading {
   std::function<Result<ServerConfig>()> read;
-  bool on_hang_up =
-      false;  // true: SIGHUP makes the process read the settings again; false: it stops it
+  // Whether SIGHUP makes the process read the settings again. False: SIGHUP stops the process.
+  bool on_hang_up = false;
 };
 
 // Serves until SIGTERM or SIGINT, then drains. When the settings are read again, only the models

@@ -51,7 +51,7 @@ class Server {
 
   // Refuses new calls with UNAVAILABLE, and sets health to NOT_SERVING, at once. Streams that have
   // not ended after `grace` end with UNAVAILABLE. Returns when all have ended, at most a few
-  // seconds after `grace`. Calls after the first do nothing.
+  // seconds after `grace`. Only the first call of drain() has an effect.
   void drain(Duration grace);
 
   // To be called about once a second: Host::tend() and GrpcDoor::tend().

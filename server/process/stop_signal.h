@@ -30,8 +30,8 @@ class StopSignal {
 
   // `spared`: a second stop signal does not end the process, but is noted for wait_second().
   void spare_second(bool spared);
-  // Waits for the second stop signal, for at most `at_most`. True once there was one. Only while it
-  // is spared.
+  // Waits for the second stop signal, for at most `at_most`. True once there was one. Only while
+  // the second signal is spared.
   bool wait_second(Duration at_most);
 
  private:

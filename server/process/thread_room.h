@@ -1,5 +1,5 @@
-// Checks, before anything is served, whether the system provides the threads and addresses that a
-// server needs. If gRPC could not start a thread later, some calls would never end.
+// Checks, before anything is served, whether the system provides the threads and the address space
+// that a server needs. If gRPC could not start a thread later, some calls would never end.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace runnel {
 
-// The most threads that a serving process of this configuration starts, including gRPC's threads.
+// The maximum number of threads that a serving process of this configuration starts, including
+// gRPC's threads.
 int64_t threads_for(const ServerConfig& config);
 
 // The limits on threads, as "; the user may have 100 (ulimit -u, LimitNPROC)".
 std::string limits_on_threads();
 
-// Starts `needed` threads at the same time, checks whether the process may have `bytes` more of
-// addresses while they run, and ends them. RESOURCE_EXHAUSTED names the limit that is too low.
+// Starts `needed` threads at the same time, checks whether the process may have `bytes` more
+// address space while they run, and ends them. RESOURCE_EXHAUSTED names the limit that is too low.
 Status check_threads(int64_t needed, int64_t bytes);
 
-// Checks whether the process may have `bytes` more of addresses. RESOURCE_EXHAUSTED names the
+// Checks whether the process may have `bytes` more address space. RESOURCE_EXHAUSTED names the
 // limit.
 Status check_addresses(int64_t bytes);
 
