@@ -74,7 +74,10 @@ class alignas(64) CpuOperations : public Backend {
   bool is_shared_by_rows(int rows) const {
     return cpu::divide_up(rows, kernels_.block_rows) >= 2 * sharing_.threads();
   }
-  void multiply_alone(const Product& product);
+  int panels_of(const Product& product) const;
+  void multiply_by_rows(const Product& product);
+  void multiply_by_panels(std::span<const Product> products);
+  void multiply_panels(const Product& product, int first, int last);
   void multiply(View x, const Weight& weight, const End& end, View out, int first, int last);
   void round(View x, Precision precision);
   void convolve_one(Rows rows, const Convolved& one);

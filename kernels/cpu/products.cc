@@ -1,7 +1,7 @@
 // Products of CpuOperations with weights.
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <cmath>
 
 #include "kernels/checks.h"
 #include "kernels/cpu/operations.h"
@@ -10,13 +10,12 @@ namespace runnel {
 namespace {
 
 using cpu::divide_up;
-using cpu::part;
 
 // Matmuls that are shared at once, at most.
 constexpr int kMostProducts = 8;
 
-// Panels that a tile of few rows takes at once.
-constexpr int kPanelsOfATile = 4;
+// Of long products.
+constexpr int kTasksOfAThread = 4;
 
 int64_t padded_to(int multiple, int count) {
   return int64_t{divide_up(count, multiple)} * multiple;
@@ -27,26 +26,64 @@ View rows_of(View view, int first, int count) {
   return view.data == nullptr ? view : view.slice(first, count);
 }
 
-// 50 multiply-adds a nanosecond, half of that for a single row.
-int64_t matmul_work(View x, const Weight& weight) {
-  return int64_t{x.rows + 1} * weight.in * weight.out / 50;
+// Nanoseconds. 50 multiply-adds a nanosecond, half of that for a single row.
+int64_t work_of(const Product& product) {
+  const int64_t one = int64_t{product.x.rows + 1} * product.weight->in * product.weight->out / 50;
+  return product.up == nullptr ? one : 2 * one;
 }
 
-// The panels of a matmul, in tasks.
-struct PanelTasks {
-  int panels, unit, units, count;
+// The tasks in which threads share the panels of products. A task is a range of panels, of one
+// product or of several in a row. Weights arrive faster in long ranges, and threads end together if
+// the last ranges are short. So tasks are equal if there is one for each thread, and otherwise get
+// smaller: of n tasks, the first has about 2 / n of the work and the last 1 / n^2.
+class PanelTasks {
+ public:
+  PanelTasks(std::span<const Product> products, int panel, int count, bool equal)
+      : count_(count), equal_(equal) {
+    for (const Product& one : products) {
+      Share& share = shares_[products_++];
+      share.panels = divide_up(one.weight->out, panel);
+      share.work = int64_t{share.panels} * one.weight->in * (one.up == nullptr ? 1 : 2);
+      total_ += share.work;
+    }
+  }
 
-  // Task `index` has the panels [begin(index), begin(index + 1)).
-  int begin(int index) const { return std::min(part(units, index, count) * unit, panels); }
+  int count() const { return count_; }
+  // Calls body(product, first, last) for the panels [first, last) of each product in the task.
+  template <typename F>
+  void run(int task, const F& body) const {
+    int64_t from = begin(task);
+    int64_t to = begin(task + 1);
+    for (size_t i = 0; i < products_; ++i) {
+      const int first = shares_[i].panels_in(from);
+      const int last = shares_[i].panels_in(to);
+      if (first < last) body(i, first, last);
+      from -= shares_[i].work;
+      to -= shares_[i].work;
+    }
+  }
+
+ private:
+  struct Share {
+    int panels = 0;
+    int64_t work = 0;  // multiply-adds of a row, in columns that are padded to whole panels
+    int panels_in(int64_t some) const {
+      return static_cast<int>(std::clamp<int64_t>(some, 0, work) * panels / work);
+    }
+  };
+
+  // The work before a task.
+  int64_t begin(int task) const {
+    const double part = static_cast<double>(task) / count_;
+    return std::llround(static_cast<double>(total_) * (equal_ ? part : part * (2 - part)));
+  }
+
+  std::array<Share, kMostProducts> shares_;
+  size_t products_ = 0;
+  int64_t total_ = 0;
+  const int count_;
+  const bool equal_;
 };
-
-// About `wanted` tasks of whole tiles, where there are enough panels.
-PanelTasks panel_tasks(int panels, int64_t wanted) {
-  const int count = static_cast<int>(std::clamp<int64_t>(wanted, 1, panels));
-  const int unit = std::bit_floor(static_cast<unsigned>(std::min(panels / count, kPanelsOfATile)));
-  const int units = divide_up(panels, unit);
-  return {panels, unit, units, std::min(count, units)};
-}
 
 }  // namespace
 
@@ -58,69 +95,61 @@ void CpuOperations::make_room_for(const HostTensor& weight, Precision precision)
   grow_scratch(std::max(precision == Precision::kFp32 ? 0 : rounded, int64_t{2} * weight.rows));
 }
 
-// One product, or the two of a product with a second weight.
-void CpuOperations::multiply_alone(const Product& product) {
-  check_product(product);
-  if (product.up != nullptr) {
-    multiply_alone({product.x, product.weight, product.end, product.out});
-    const End times = {Activation::kNone, product.out};
-    return multiply_alone({product.x, product.up, times, product.out});
-  }
-  const View x = product.x;
-  const View out = product.out;
-  const Weight& weight = *product.weight;
-  const End& end = product.end;
-  const int panels = divide_up(weight.out, kernels_.panel);
-  const int64_t work = matmul_work(x, weight);
-  if (!is_shared_by_rows(x.rows)) {
-    const PanelTasks tasks = panel_tasks(panels, sharing_.tasks_for(work));
-    sharing_.share(x.rows == 0 ? 0 : tasks.count, [&](int task) {
-      multiply(x, weight, end, out, tasks.begin(task), tasks.begin(task + 1));
-    });
-    return;
-  }
-  const int rows = kernels_.block_rows;
-  sharing_.split(divide_up(x.rows, rows), work, [&](int begin_block, int end_block) {
-    const int begin = begin_block * rows;
-    const int count = std::min(end_block * rows, x.rows) - begin;
-    const End part = {end.activation, rows_of(end.times, begin, count),
-                      rows_of(end.plus, begin, count)};
-    multiply(x.slice(begin, count), weight, part, out.slice(begin, count), 0, panels);
-  });
-}
-
 void CpuOperations::matmuls(std::span<const Product> products) {
-  const bool alone = !sharing_.is_on() || products.size() < 2 ||
-                     is_shared_by_rows(products[0].x.rows) ||
-                     std::ranges::any_of(products, [](const Product& one) { return one.up; });
-  if (alone) {
-    for (const Product& one : products) multiply_alone(one);
-    return;
-  }
+  if (products.empty()) return;
   if (products.size() > kMostProducts) {
     matmuls(products.first(kMostProducts));
     return matmuls(products.subspan(kMostProducts));
   }
-  int64_t work = 1;
-  for (const Product& one : products) {
-    check_product(one);
-    work += matmul_work(one.x, *one.weight);
+  for (const Product& one : products) check_product(one);
+  if (products[0].x.rows == 0) return;
+  if (is_shared_by_rows(products[0].x.rows)) {
+    for (const Product& one : products) multiply_by_rows(one);
+  } else if (sharing_.is_on()) {
+    multiply_by_panels(products);
+  } else {
+    for (const Product& one : products) multiply_panels(one, 0, panels_of(one));
   }
-  std::array<PanelTasks, kMostProducts> shares;
-  int tasks = 0;
-  for (size_t i = 0; i < products.size() && products[i].x.rows > 0; ++i) {
-    const Weight& weight = *products[i].weight;
-    const int64_t wanted = sharing_.tasks_for(work) * matmul_work(products[i].x, weight) / work;
-    shares[i] = panel_tasks(divide_up(weight.out, kernels_.panel), wanted + 1);
-    tasks += shares[i].count;
-  }
-  sharing_.share(tasks, [&](int task) {
-    size_t i = 0;
-    for (; task >= shares[i].count; ++i) task -= shares[i].count;
-    const Product& one = products[i];
-    multiply(one.x, *one.weight, one.end, one.out, shares[i].begin(task),
-             shares[i].begin(task + 1));
+}
+
+// Threads share blocks of rows.
+void CpuOperations::multiply_by_rows(const Product& product) {
+  const int rows = kernels_.block_rows;
+  const int blocks = divide_up(product.x.rows, rows);
+  sharing_.split(blocks, work_of(product), [&](int begin_block, int end_block) {
+    const int begin = begin_block * rows;
+    const int count = std::min(end_block * rows, product.x.rows) - begin;
+    const End end = {product.end.activation, rows_of(product.end.times, begin, count),
+                     rows_of(product.end.plus, begin, count)};
+    multiply_panels({product.x.slice(begin, count), product.weight, end,
+                     product.out.slice(begin, count), product.up},
+                    0, panels_of(product));
   });
+}
+
+// Threads share the panels of all these products.
+void CpuOperations::multiply_by_panels(std::span<const Product> products) {
+  int64_t work = 0;
+  for (const Product& one : products) work += work_of(one);
+  const int threads = sharing_.threads_for(work);
+  const bool equal = sharing_.tasks_for(work) <= threads;
+  const PanelTasks tasks(products, kernels_.panel, equal ? threads : kTasksOfAThread * threads,
+                         equal);
+  sharing_.share(tasks.count(), [&](int task) {
+    tasks.run(task,
+              [&](size_t i, int first, int last) { multiply_panels(products[i], first, last); });
+  });
+}
+
+int CpuOperations::panels_of(const Product& product) const {
+  return divide_up(product.weight->out, kernels_.panel);
+}
+
+// Panels [first, last) of a product with one weight or two.
+void CpuOperations::multiply_panels(const Product& one, int first, int last) {
+  multiply(one.x, *one.weight, one.end, one.out, first, last);
+  if (one.up == nullptr) return;
+  multiply(one.x, *one.up, {Activation::kNone, one.out}, one.out, first, last);
 }
 
 // Rounds x into scratch memory. The tasks of a product that threads share have the same x, which

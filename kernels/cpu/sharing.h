@@ -33,12 +33,16 @@ class Sharing {
   int threads() const { return threads_; }
   uint32_t phase() const { return phase_; }  // the next phase
 
-  // The number of tasks to divide an operation into. `nanoseconds`: about the time that one thread
+  // The number of threads that share an operation. `nanoseconds`: about the time that one thread
   // would need for it.
+  int threads_for(int64_t nanoseconds) const {
+    if (!is_on()) return 1;
+    return static_cast<int>(std::clamp<int64_t>(nanoseconds / kWorthAThread, 1, threads_));
+  }
+  // The number of tasks to divide an operation into.
   int tasks_for(int64_t nanoseconds) const {
     if (!is_on()) return 1;
-    const int64_t threads = std::clamp<int64_t>(nanoseconds / kWorthAThread, 1, threads_);
-    return static_cast<int>(std::max(threads, nanoseconds / longest_task_));
+    return std::max(threads_for(nanoseconds), static_cast<int>(nanoseconds / longest_task_));
   }
   // Calls body(begin, end) for parts that cover [0, count). If threads share operations, they share
   // the parts.
