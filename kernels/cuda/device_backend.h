@@ -214,7 +214,8 @@ class DeviceBackend final : public Backend, public FusedSteps {
 template <typename Device>
 Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision precision) {
   check_pack(weight, bias);
-  check(!numerics(precision).empty(), "pack: in a precision that numerics() has an id for");
+  check(precision < Precision::kInt8 || precision == Precision::kSplit,
+        "pack: in a precision that products have kernels for");
   const bool in_rows = products_.are_used();
   check(!in_rows || precision != Precision::kSplit, "pack: a library has no split products");
   const std::vector<uint32_t> panels =
