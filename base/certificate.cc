@@ -17,15 +17,15 @@ using openssl::Bio, openssl::Certificate, openssl::Context, openssl::Key;
 
 constexpr int64_t kMaxPemBytes = 1 << 20;
 
-// Without it, the library would ask at the terminal.
+// Without this callback, the library would prompt for a password at the terminal.
 int no_password(char*, int, int, void*) { return 0; }
 
 Bio reader(const std::string& pem) {
   return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
 }
 
-// The library's own words for what went wrong last. Leaves none of its errors behind: they would be
-// taken for those of the thread's next call.
+// The library's text for its last error. Clears the thread's error queue, because the thread's next
+// call would report the errors that are left as its own.
 std::string library_error() {
   const char* reason = ERR_reason_error_string(ERR_peek_last_error());
   ERR_clear_error();
@@ -84,8 +84,8 @@ Status check_dates(const X509* certificate, const std::string& file, std::time_t
   return {};
 }
 
-// The library's policy, which would otherwise speak up at the first connection: keys that are too
-// short, hashes that are broken.
+// Applies the library's policy against short keys and broken hashes, so that a violation shows here
+// and not at the first connection.
 Status check_strength(X509* certificate, const std::string& file) {
   const Context context(SSL_CTX_new(TLS_method()));
   if (context && SSL_CTX_use_certificate(context.get(), certificate) == 1) return {};

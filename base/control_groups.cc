@@ -13,7 +13,7 @@ namespace runnel {
 namespace {
 
 constexpr int kMaxCores = 4096;
-constexpr int64_t kNoLimit = int64_t{1} << 62;  // version 1 writes the largest number for none
+constexpr int64_t kNoLimit = int64_t{1} << 62;  // version 1 writes the largest number for no limit
 
 bool contains(const std::string& list, std::string_view word) {
   std::istringstream words(list);
@@ -23,7 +23,7 @@ bool contains(const std::string& list, std::string_view word) {
   return false;
 }
 
-// Spaces and the like are octal in mountinfo: "\040".
+// Spaces and similar characters are octal escapes in mountinfo: "\040".
 std::string unescaped(const std::string& text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -37,8 +37,8 @@ std::string unescaped(const std::string& text) {
   return plain;
 }
 
-// A line of /proc/self/mountinfo (proc(5)): the group that is the mount's root, where it is
-// mounted, and its type.
+// A line of /proc/self/mountinfo (proc(5)): the group at the root of the mount, where it is
+// mounted, its type and its options.
 struct Mount {
   std::string group, folder, type, options;
 };
@@ -57,8 +57,8 @@ std::optional<Mount> read_mount(const std::string& line) {
   return mount;
 }
 
-// The path of this process's group in the hierarchy of version 2, or in that of a controller of
-// version 1, by /proc/self/cgroup, whose lines are "4:memory:/a/b" and "0::/a/b".
+// The path of this process's group in the version 2 hierarchy, or in that of a version 1
+// controller, from /proc/self/cgroup. Its lines are "4:memory:/a/b" and "0::/a/b".
 std::optional<std::string> own_group(const std::string& root, const std::string& controller) {
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
@@ -71,10 +71,10 @@ std::optional<std::string> own_group(const std::string& root, const std::string&
   return std::nullopt;
 }
 
-// The folders of a group and its ancestors, from the group to where the hierarchy is mounted.
+// The folders of a group and its ancestors, from the group up to the mount point of the hierarchy.
 std::vector<std::string> folders_of(const Mount& mount, const std::string& group) {
   const std::string below = mount.group == "/" ? "" : mount.group;
-  // A group outside of the mount begins with "/..", or with another name.
+  // The path of a group outside of the mount begins with "/.." or with another name.
   const bool visible = group.starts_with(below + "/") && group.find("/..") == std::string::npos;
   std::string inside = visible ? group.substr(below.size()) : "";
   std::vector<std::string> folders;
@@ -113,7 +113,7 @@ std::optional<CoreQuota> ControlGroups::cores() const {
   for (const Hierarchy& hierarchy : cores_) {
     for (const std::string& folder : hierarchy.folders) {
       const std::string file = folder + (hierarchy.version2 ? "/cpu.max" : "/cpu.cfs_quota_us");
-      double quota = 0, period = 0;  // microseconds; of version 2 in one file, "max" or -1: none
+      double quota = 0, period = 0;  // microseconds; version 2: one file; "max" or -1: no limit
       std::ifstream in(root_ + file);
       if (!(in >> quota) || quota <= 0) continue;
       std::ifstream other(root_ + folder + "/cpu.cfs_period_us");

@@ -5,13 +5,13 @@
 namespace runnel {
 namespace {
 
-// Control characters, which no other part of a message has: fields stand between two kPlace, hints
-// between two kHint.
+// Control characters that occur nowhere else in a message. A field is enclosed in two kPlace, a
+// hint in two kHint.
 constexpr char kPlace = '\x1f';
 constexpr char kHint = '\x1e';
 
-// Appends `text`, with words in its places, to `to`. False where the door lacks one of the fields;
-// the canonical name is put there.
+// Appends `text` to `to`, with each field replaced by the door's word for it. Returns false if the
+// door lacks a field, whose canonical name is appended instead.
 bool append(std::string_view text, const FieldWord& word_of, std::string& to) {
   bool complete = true;
   for (;;) {
@@ -27,7 +27,7 @@ bool append(std::string_view text, const FieldWord& word_of, std::string& to) {
   }
 }
 
-// The first field that has a place in `text`.
+// The first field in `text`; empty if there is none.
 std::string_view field_in(std::string_view text) {
   const size_t begin = text.find(kPlace);
   const size_t end = begin == text.npos ? text.npos : text.find(kPlace, begin + 1);

@@ -34,10 +34,10 @@ bool write_all(int descriptor, std::string_view bytes) {
   return true;
 }
 
-// Takes the last steps with an open file after its bytes; false: errno says why not.
+// The last steps with an open file, after its bytes are written. False: errno says why they failed.
 using Finish = std::function<bool(int descriptor)>;
 
-// 0, or the errno of what failed.
+// Returns 0, or the errno of the step that failed.
 int write_and_close(int descriptor, std::string_view bytes, const Finish& finish) {
   const bool written = write_all(descriptor, bytes) && finish(descriptor);
   const int error = errno;
@@ -45,8 +45,8 @@ int write_and_close(int descriptor, std::string_view bytes, const Finish& finish
   return written ? 0 : error;
 }
 
-// Writes a file beside the one at `path` and puts it in its place. A device or a pipe is written
-// to, never replaced.
+// Writes a new file next to `path` and renames it to `path`. A device or a pipe is written to
+// directly, never replaced.
 Status write_in_place(const std::string& path, std::string_view bytes, int mode,
                       const Finish& finish) {
   if (Status status = check_writable(path); !status.ok()) return status;
@@ -128,7 +128,8 @@ int RegularFile::release() { return std::exchange(descriptor_, -1); }
 
 Result<std::string> RegularFile::read_head(int64_t count) const {
   std::string text;
-  // A megabyte at a time: memory follows the bytes that are there, not `count`.
+  // Reads a megabyte at a time, so that memory grows with the bytes that are there, not with
+  // `count`.
   while (std::ssize(text) < count) {
     const size_t done = text.size();
     text.resize(std::min<int64_t>(count, std::ssize(text) + (1 << 20)));

@@ -70,7 +70,7 @@ class TreeBuilder {
         path += levels_[i].key + ".";
         continue;
       }
-      if (!path.empty()) path.pop_back();  // "symbols." goes on as "symbols[3]."
+      if (!path.empty()) path.pop_back();  // "symbols." becomes "symbols[3]."
       path += '[';
       path += std::to_string(node.size() - 1);
       path += "].";
@@ -95,7 +95,7 @@ class TreeBuilder {
     return &put(*level.node, level.key, std::move(value));
   }
 
-  // The key is new.
+  // Adds a member whose key is new.
   static Json& put(Json& object, const std::string& key, Json value) {
     return object[key] = std::move(value);
   }
@@ -134,7 +134,7 @@ Result<Tree> parse(std::string_view text, const std::string& source, const JsonL
     return invalid_argument(source + ": " + std::to_string(text.size()) +
                             " bytes of JSON; expected at most " + std::to_string(limits.bytes));
   }
-  // The library takes a zero byte for the end of the text.
+  // The library treats a zero byte as the end of the text.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     return invalid_argument(source + ": not valid JSON: a zero byte at offset " +
                             std::to_string(zero) + "; expected UTF-8 text");

@@ -18,7 +18,7 @@ std::string in_units(int64_t size, const Buckets& buckets) {
   return number_text(static_cast<double>(size) / static_cast<double>(buckets.per_unit));
 }
 
-// Labels have quotes around them; a help text has not.
+// Label values are in quotes, help texts are not.
 std::string escaped(std::string_view text, bool quotes) {
   std::string out;
   for (const char c : text) {
@@ -59,7 +59,8 @@ void MetricsText::sample(Labels labels, int64_t value) {
 
 void MetricsText::sample(Labels labels, double value) { line("", labels, "", number_text(value)); }
 
-// Buckets are cumulative there. The count is that of the last, whatever is counted meanwhile.
+// The format has cumulative buckets. The count is that of the last bucket, even if observations
+// arrive while this runs.
 void MetricsText::sample(Labels labels, const Histogram& histogram) {
   const Buckets& buckets = histogram.buckets();
   int64_t count = 0;

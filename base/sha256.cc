@@ -12,7 +12,7 @@ constexpr const char* kWorks = "SHA-256 of memory cannot fail in a working libra
 }  // namespace
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-  // Both allocate, and fail at nothing else.
+  // Both calls allocate memory, and fail for no other reason.
   if (!context_ || EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) != 1) {
     throw std::bad_alloc();
   }

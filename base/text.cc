@@ -60,7 +60,7 @@ std::string tame(std::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     const bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
-    // U+0080 to U+009F, which some terminals obey as well.
+    // U+0080 to U+009F, which some terminals interpret as well.
     const bool second =
         byte >= 0x80 && byte < 0xA0 && i > 0 && static_cast<unsigned char>(text[i - 1]) == 0xC2;
     if (second) out.pop_back();

@@ -11,7 +11,8 @@ constexpr int kReading = 15;
 
 void be_nice(int nice) {
   const auto thread = static_cast<id_t>(gettid());
-  // A process that was started with a lower priority keeps it: nobody may raise his own.
+  // A process that was started with a lower priority keeps it: no process may raise its own
+  // priority.
   if (getpriority(PRIO_PROCESS, thread) < nice) setpriority(PRIO_PROCESS, thread, nice);
 }
 

@@ -5,10 +5,10 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// Bytes that follow a first one, and the range of the first of them: what would be overlong, a
-// surrogate or past U+10FFFF is outside of it.
+// The number of bytes that follow a first byte, and the range of the second byte. It excludes
+// overlong forms, surrogates and characters above U+10FFFF.
 struct Lead {
-  int following = -1;  // -1: no character begins so
+  int following = -1;  // -1: not the first byte of a character
   unsigned char least = 0x80, most = 0xBF;
 };
 

@@ -7,8 +7,8 @@
 namespace runnel {
 namespace {
 
-// Starts one call whose values the tally counts, on the scheduler's own thread: a reader that costs
-// next to nothing.
+// Starts one call. The tally counts its values on the scheduler's own thread, so reading costs next
+// to nothing.
 void start_call(Engine& engine, GenerateRequest request, const std::shared_ptr<Tally>& tally) {
   struct Reader {
     TokenStream* stream = nullptr;
@@ -44,7 +44,7 @@ Result<double> run_on_engine(Engine& engine, const Work& work, const OnValues& o
     GenerateRequest request;
     request.samples = work.samples;
     request.max_values = work.values;
-    request.ignore_eos = true;  // as many values as are counted on
+    request.ignore_eos = true;  // each sample must have work.values values
     request.seed = work.seed + static_cast<uint64_t>(call);
     if (!session.empty()) {
       request.session = session;

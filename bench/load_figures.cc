@@ -14,7 +14,7 @@ namespace {
 
 double rounded(double number, double unit) { return std::round(number / unit) * unit; }
 
-// In milliseconds, to the microsecond.
+// Milliseconds, rounded to the microsecond.
 double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
 OrderedJson durations_json(const DurationHistogram& durations) {

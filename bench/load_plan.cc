@@ -21,7 +21,7 @@ std::optional<int64_t> number_of(std::string_view text) {
   return number;
 }
 
-// The numbers between separators; none where one of them is not a number.
+// The numbers between separators. Returns none if one of them is not a number.
 std::vector<int64_t> numbers_of(std::string_view text, char separator) {
   std::vector<int64_t> numbers;
   while (true) {
@@ -34,7 +34,7 @@ std::vector<int64_t> numbers_of(std::string_view text, char separator) {
   }
 }
 
-// From 0 to below 1; the library's own distributions differ between machines.
+// A number from 0 to below 1. The library's own distributions differ between machines.
 double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
 
 double exponential(std::mt19937_64& random, double mean) {

@@ -21,7 +21,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr auto kTick = milliseconds(100);
 constexpr auto kRefusedPause =
-    milliseconds(50);  // before a refused one of a fixed number is remade
+    milliseconds(50);  // before a new call replaces a refused one, at fixed concurrency
 constexpr auto kCancelled = std::chrono::seconds(5);  // for cancelled calls to end
 
 double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -35,7 +35,7 @@ class LoadRun {
   class Call;
   enum class Next { kRead, kCancel, kStall };
 
-  // The pacing thread.
+  // On the pacing thread.
   void start_due(TimePoint now);
   void resume_due(TimePoint now);
   void start(const PlannedCall& planned, TimePoint due);
@@ -44,7 +44,7 @@ class LoadRun {
   void cancel_all();
   bool tell();
 
-  // gRPC's threads.
+  // On gRPC's threads.
   Next take(Call& call, const v1::GenerateResponse& response);
   Next take_values(Call& call, const v1::Values& values, TimePoint now);
   void stall(Call& call);
@@ -59,7 +59,7 @@ class LoadRun {
   const LoadWatch& watch_;
   const TimePoint start_, begin_, end_;
   LoadPlan plan_;
-  PlannedCall next_;  // the pacing thread's
+  PlannedCall next_;  // used by the pacing thread only
   size_t made_ = 0;
 
   mutable std::mutex mutex_;
@@ -67,14 +67,14 @@ class LoadRun {
   LoadFigures figures_;
   int64_t all_values_ = 0;
   std::unordered_map<const Call*, std::shared_ptr<Call>> open_;
-  std::vector<std::shared_ptr<Call>> ended_;  // not to die on gRPC's thread, after the run
-  std::vector<std::pair<TimePoint, std::shared_ptr<Call>>> stalled_;  // and until when
-  // Of a fixed number: when the next calls may be made.
+  std::vector<std::shared_ptr<Call>> ended_;  // no gRPC thread destroys a call after the run
+  std::vector<std::pair<TimePoint, std::shared_ptr<Call>>> stalled_;  // with their resume times
+  // At fixed concurrency: when the next calls may be made.
   std::priority_queue<TimePoint, std::vector<TimePoint>, std::greater<>> turns_;
-  bool is_over_ = false;  // nobody stalls any more
+  bool is_over_ = false;  // calls no longer stall
 };
 
-// Owned by open_ until it has ended, by ended_ until the pacing thread comes by.
+// Owned by open_ until it has ended, then by ended_ until the pacing thread releases it.
 class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
   Call(LoadRun& run, const PlannedCall& planned_call, TimePoint due_at)
@@ -87,7 +87,7 @@ class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>
     }
     request_.set_samples(1);
     request_.set_max_values(planned.values);
-    request_.set_ignore_eos(true);  // as many values as are planned
+    request_.set_ignore_eos(true);  // the call must have planned.values values
     request_.mutable_sampling()->set_seed(planned.seed);
     if (options.values_per_message > 0) {
       request_.mutable_delivery()->set_max_values(options.values_per_message);
@@ -100,14 +100,14 @@ class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>
   void start(v1::Inference::Stub& stub, std::chrono::system_clock::time_point deadline) {
     context_.set_deadline(deadline);
     stub.async()->Generate(&context_, &request_, this);
-    // A call that may rest between two reads must not be over meanwhile.
+    // A call that may pause between two reads must not end during the pause.
     is_held_ = planned.manner == Manner::kStalls;
     if (is_held_) AddHold();
     StartRead(&response_);
     StartCall();
   }
 
-  // From the pacing thread, while it stalls.
+  // Called on the pacing thread while the call stalls.
   void resume() {
     is_held_ = false;
     StartRead(&response_);
@@ -140,7 +140,7 @@ class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>
   const PlannedCall planned;
   const TimePoint due;
 
-  // Kept by the run, under its lock.
+  // Updated by the run, with its lock held.
   bool waited = false, started = false, broke = false;
   int64_t values = 0, measured_values = 0;
   TimePoint last_values{};
@@ -178,7 +178,7 @@ LoadFigures LoadRun::run() {
     lock.unlock();
     stopped = tell();
   }
-  // Calls that fell due while this thread waited for the processor.
+  // Starts the calls that fell due while this thread waited for the processor.
   if (!stopped && options_.rate > 0) start_due(end_);
   if (!stopped) drain();
   cancel_all();
@@ -186,7 +186,7 @@ LoadFigures LoadRun::run() {
   return figures_;
 }
 
-// Until something is due, and no longer than a tick.
+// Waits until something is due, but at most one tick.
 void LoadRun::wait(std::unique_lock<std::mutex>& lock) {
   TimePoint until = std::min<TimePoint>(SteadyClock::now() + kTick, end_);
   if (options_.rate > 0) {
@@ -237,7 +237,7 @@ void LoadRun::start(const PlannedCall& planned, TimePoint due) {
 
 void LoadRun::resume_due(TimePoint now) {
   std::vector<std::shared_ptr<Call>> due;
-  std::vector<std::shared_ptr<Call>> ended;  // die after the lock is given back
+  std::vector<std::shared_ptr<Call>> ended;  // destroyed after the lock is released
   {
     std::lock_guard lock(mutex_);
     ended.swap(ended_);
@@ -255,7 +255,7 @@ bool LoadRun::has_open() const {
   return !open_.empty();
 }
 
-// No more calls are made; open ones get the grace period.
+// Makes no more calls, and gives open ones the grace period.
 void LoadRun::drain() {
   const TimePoint until = end_ + options_.grace;
   for (TimePoint now = SteadyClock::now(); now < until && has_open(); now = SteadyClock::now()) {
@@ -268,7 +268,7 @@ void LoadRun::drain() {
   }
 }
 
-// Ends what is left. Every call ends once it is cancelled: only then does the run.
+// Cancels the calls that are left, and waits until all of them have ended.
 void LoadRun::cancel_all() {
   std::vector<std::shared_ptr<Call>> calls;
   {
@@ -289,7 +289,7 @@ void LoadRun::cancel_all() {
   }
 }
 
-// True when the run is to stop.
+// Reports progress. Returns true if the run is to stop.
 bool LoadRun::tell() {
   RunProgress progress;
   {
@@ -332,7 +332,7 @@ LoadRun::Next LoadRun::take_values(Call& call, const v1::Values& values, TimePoi
   if (call.values < call.planned.break_after || is_over_) return Next::kRead;
   call.broke = true;
   if (call.planned.manner == Manner::kCancels) return Next::kCancel;
-  call.last_values = {};  // its own pause is no gap of the server's
+  call.last_values = {};  // the client's own pause is not a gap of the server's
   return Next::kStall;
 }
 

@@ -24,15 +24,16 @@
 namespace runnel {
 namespace {
 
-constexpr int kRuns = 5;                 // of which the best counts
+constexpr int kRuns = 5;                 // the best one counts
 constexpr double kSecondsOfARun = 0.02;  // at least
-constexpr int kAccumulators = 16;        // independent sums, more than any latency needs
+constexpr int kAccumulators = 16;        // independent sums, enough to hide any latency
 constexpr int64_t kStreams = 8;
 
-// Sixteen numbers; the compiler splits them where its instruction set has narrower registers.
+// Sixteen numbers. The compiler splits them where the instruction set has narrower registers.
 using Wide = float __attribute__((vector_size(64)));
 
-// A run over `data`, so often that it can be timed, each time as much work.
+// A loop over `data`, in proportion to `count`. Every run does the same work, so that runs can be
+// repeated and timed.
 using Run = float (*)(Wide* data, int64_t count);
 
 // The bodies are inlined into one function for each instruction set.
@@ -63,7 +64,7 @@ using Run = float (*)(Wide* data, int64_t count);
 
 struct Runs {
   Run multiply_add, read_all, update_all;
-  Run dot_bf16;  // null where there is none
+  Run dot_bf16;  // null if the machine has no such instruction
 };
 
 float multiply_add_plain(Wide* data, int64_t count) { return multiply_add(data, count); }
@@ -124,7 +125,7 @@ struct Free {
 };
 using Data = std::unique_ptr<Wide, Free>;
 
-// Memory on huge pages where the system gives them, not yet touched.
+// Memory on huge pages if the system has them. It is not touched yet.
 Data make_data(int64_t bytes) {
   constexpr int64_t kHugePage = int64_t{2} << 20;
   const auto rounded = static_cast<size_t>((bytes + kHugePage - 1) / kHugePage * kHugePage);
@@ -138,16 +139,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Seconds of one run, as often as `times` in a row.
+// The seconds that `times` runs in a row take.
 double seconds_of(Run run, Wide* data, int64_t count, int64_t times) {
-  volatile float sink = 0;  // so that the run is not left out
+  volatile float sink = 0;  // so that the compiler keeps the run
   const auto start = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < times; ++i) sink = sink + run(data, count);
   return seconds_since(start);
 }
 
-// The most runs a second of all threads together, each over `bytes` of its own. A run lasts until
-// the last thread is done: what each reaches while others rest does not add up.
+// The maximum rate, in runs per second, of all threads together, each over `bytes` of its own. A
+// measurement lasts until the last thread is done, because the rate of a thread that runs while
+// others are idle must not be added.
 double rate_of(Run run, int threads, int64_t bytes, int64_t count) {
   std::array<std::atomic<double>, kRuns> rates{};
   std::vector<Data> data;
@@ -155,7 +157,7 @@ double rate_of(Run run, int threads, int64_t bytes, int64_t count) {
   std::barrier gate(threads);
   const auto work = [&](int thread) {
     Wide* own = data[thread].get();
-    std::fill_n(reinterpret_cast<float*>(own), bytes / 4, 1.0F);  // by whom it is used: near it
+    std::fill_n(reinterpret_cast<float*>(own), bytes / 4, 1.0F);  // first touch by its own thread
     const double once = seconds_of(run, own, count, 1);
     const auto times = static_cast<int64_t>(kSecondsOfARun / std::max(once, 1e-9)) + 1;
     for (std::atomic<double>& rate : rates) {
@@ -174,13 +176,13 @@ double rate_of(Run run, int threads, int64_t bytes, int64_t count) {
   return *std::max_element(rates.begin(), rates.end());
 }
 
-// Billions of bytes a second.
+// Billions of bytes per second.
 double bandwidth(Run run, int threads, int64_t bytes, int ways) {
   return rate_of(run, threads, bytes, bytes / static_cast<int64_t>(sizeof(Wide))) *
          static_cast<double>(bytes * ways) / 1e9;
 }
 
-// Billions of operations a second; each of a thread's turns is `operations` for each number.
+// Billions of operations per second. In each turn, a thread does `operations` on each number.
 double arithmetic(Run run, int threads, int operations) {
   constexpr int64_t kTurns = 100000;
   const int64_t numbers = kTurns * kAccumulators * static_cast<int64_t>(sizeof(Wide) / 4);
@@ -188,7 +190,7 @@ double arithmetic(Run run, int threads, int operations) {
          static_cast<double>(numbers * operations) / 1e9;
 }
 
-// Billions of operations of tiles a second; 0 without them. Each thread reads weights from its L2.
+// Billions of tile operations per second; 0 without tiles. Each thread reads weights from its L2.
 double tiles([[maybe_unused]] int threads) {
 #if defined(__x86_64__)
   if (!cpu::may_use_tiles()) return 0;

@@ -20,10 +20,10 @@ namespace runnel {
 namespace {
 
 constexpr int64_t kWarmUpValues = 16;
-constexpr double kLongestRun = 2;      // times the seconds of a pace
-constexpr int kMemorySessions = 1024;  // or fewer, so that they are not above
+constexpr double kLongestRun = 2;      // in multiples of a pace's seconds
+constexpr int kMemorySessions = 1024;  // or fewer, to stay within kMemoryBytes
 constexpr int64_t kMemoryBytes = int64_t{4} << 30;
-constexpr int kTurns = 31;  // at each position, of which the median counts
+constexpr int kTurns = 31;  // at each position; the median counts
 constexpr int64_t kChunk = 1 << 14;
 constexpr const char* kSession = "bench";
 constexpr const char* kReference = "bench-reference";
@@ -61,7 +61,7 @@ std::vector<int32_t> random_values(int64_t count, int vocabulary, std::mt19937& 
   return values;
 }
 
-// A session that walks through the positions, beside one that stays at the first.
+// A session that advances through the positions, and a reference that stays at the first.
 class PositionWalk {
  public:
   PositionWalk(Engine& engine, int64_t values) : engine_(engine), values_(values) {}
@@ -80,12 +80,12 @@ class PositionWalk {
     return {};
   }
 
-  // The median of microseconds per value at the session and of its ratio to the reference.
+  // The median of the session's microseconds per value, and of its ratio to the reference.
   Result<OrderedJson> compare(int64_t position) {
     std::vector<double> micros;
     std::vector<double> ratios;
     for (int turn = 0; turn < kTurns; ++turn) {
-      // Each is first every other time: whatever else the machine does hits both alike.
+      // The two take turns in going first, so that other load on the machine affects both alike.
       const bool here_first = turn % 2 == 1;
       const Result<double> first = sample_from_session(engine_, name(here_first), values_);
       if (!first.ok()) return first.status();
@@ -112,7 +112,7 @@ class PositionWalk {
   double feed_seconds_ = 0;
 };
 
-// A sequence at `position`.
+// Starts a sequence at `position`.
 void begin_row(Model& model, int row, int64_t position) {
   Control control;
   control.position = position;
@@ -123,7 +123,7 @@ void begin_row(Model& model, int row, int64_t position) {
 }
 
 // Steps a batch of rows that all sample, from position `from` on, for at least `seconds` and at
-// least once. Gives the number of steps and the seconds that they took.
+// least once. Returns the number of steps and the seconds that they took.
 Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seconds, int64_t from) {
   std::vector<Row> rows(batch);
   for (int row = 0; row < batch; ++row) {
@@ -135,7 +135,7 @@ Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seco
   int64_t steps = 0;
   double spent = 0;
   for (int64_t position = last; steps == 0 || spent < seconds; ++steps, ++position) {
-    if (position == last) {  // and so in the first step
+    if (position == last) {  // true in the first step
       for (int row = 0; row < batch; ++row) begin_row(model, row, from);
       position = from;
     }
@@ -150,7 +150,7 @@ Result<std::pair<int64_t, double>> step_for(Model& model, int batch, double seco
   return std::pair(steps, spent);
 }
 
-// Of a GPU, an operation has not ended when it returns, and memory is not the process's.
+// On a GPU, an operation returns before it has ended, and its memory is not the process's.
 Status only_on_cpu(const LoadedModel& loaded, const std::string& what) {
   if (loaded.model->device() == DeviceKind::kCpu) return {};
   return {Code::kFailedPrecondition, "--what " + what + " measures the CPU alone, and the model " +
@@ -196,7 +196,8 @@ std::optional<DType> cache_of(const StateLayout& layout) {
   return part == layout.parts.end() ? std::nullopt : std::optional(part->type);
 }
 
-// Values of each sequence in a run, where one for all of them takes `seconds_each`.
+// The number of values of each sequence in a run, if one value of all sequences takes
+// `seconds_each`.
 int64_t values_in_time(const Pace& pace, double seconds_each) {
   const double most = kLongestRun * pace.seconds;
   if (pace.seconds <= 0 || seconds_each * static_cast<double>(pace.values) <= most) {

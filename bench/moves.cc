@@ -1,10 +1,10 @@
-// Measures how long the command line's client needs to fork, export and import states, and how long
-// a copy of as many bytes takes in memory.
+// Measures how long the command line's client takes to fork, export and import states, and how long
+// a copy of the same number of bytes takes in memory.
 //
 //   bench_moves ADDRESS SESSION STATE_BYTES SECONDS
 //
-// Prints JSON: medians, in seconds. SECONDS are those of each of the measurements; SESSION has a
-// state of STATE_BYTES, and the server room for as many more as there are kStates.
+// Prints JSON: medians, in seconds. Each measurement takes SECONDS. SESSION has a state of
+// STATE_BYTES, and the server has room for kStates more of that size.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -22,7 +22,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kStates = 16;  // of a round
+constexpr int kStates = 16;  // in a round
 constexpr int64_t kMostFile = int64_t{1} << 30;
 constexpr Seconds kTimeout{60};
 
@@ -40,7 +40,7 @@ double seconds_of(const std::function<void()>& work) {
   return Seconds(std::chrono::steady_clock::now() - begun).count();
 }
 
-// The median time of as many as fit, five at least; each is undone outside of its time.
+// The median time of `work`, repeated for `seconds`, at least five times. `undo` is not timed.
 double median_time(double seconds, const std::function<void()>& work,
                    const std::function<void()>& undo) {
   std::vector<double> times;
@@ -54,11 +54,11 @@ double median_time(double seconds, const std::function<void()>& work,
   return *middle;
 }
 
-// A call for each state, so many of them at once.
+// Makes a call for each state, `at_once` of them at the same time.
 void call_all(int at_once, const std::function<void(int state, std::string& file)>& call) {
   std::atomic<int> next = 0;
   const auto take = [&] {
-    std::string file;  // its memory is used again
+    std::string file;  // reused
     for (int state = next++; state < kStates; state = next++) call(state, file);
   };
   std::vector<std::jthread> others;
@@ -100,8 +100,8 @@ class Moves {
   }
 
  private:
-  // From one place to others in turn, as a fork does; forks come between, so that the caches are
-  // what they find, too.
+  // Copies from one place to several in turn, as a fork does. Forks run in between, so that the
+  // caches are in the same state as before a fork.
   double copy(size_t bytes) {
     std::vector<char> from(bytes, 1);
     std::vector<std::vector<char>> to(kStates, from);

@@ -11,7 +11,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kStreamsOfAConnection = 100;  // what HTTP/2 asks every server to allow
+constexpr int kStreamsOfAConnection = 100;  // the least that HTTP/2 recommends to servers
 
 // One call, which reads as fast as it can. Owns itself until it has ended.
 class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
@@ -36,8 +36,8 @@ class Call final : public grpc::ClientReadReactor<v1::GenerateResponse> {
     StartRead(&response_);
   }
 
-  // The call is gone before anybody hears of its end: with its context it holds the channel, and
-  // the last who does must not be a thread of gRPC's, which would have to wait for itself.
+  // Destroys the call before the tally hears of its end. The call's context holds the channel,
+  // whose last owner must not be one of gRPC's threads: the thread would have to wait for itself.
   void OnDone(const grpc::Status& done) override {
     const std::shared_ptr<Tally> tally = tally_;
     const Status status =
@@ -66,7 +66,7 @@ Result<double> run_on_server(const Stubs& stubs, const ModelView& model, const W
   request.set_model(model.name);
   request.set_samples(work.samples);
   request.set_max_values(work.values);
-  request.set_ignore_eos(true);  // as many values as are counted on
+  request.set_ignore_eos(true);  // each sample must have work.values values
   if (!model.has_begin) request.mutable_values()->add_values(0);
   const int64_t together = int64_t{kValuesTogether} * work.samples;
   request.mutable_delivery()->set_max_values(

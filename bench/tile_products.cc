@@ -14,7 +14,7 @@ struct alignas(64) TileConfig {
 
 }  // namespace
 
-// Four sums of 16 x 16 and four loads for four products, as kernels/cpu/isa_amx.cc has them.
+// Four loads for four products, with sums of 16 x 16 each, as in kernels/cpu/isa_amx.cc.
 float multiply_tiles(const void* data, int64_t bytes) {
   const auto* rows = static_cast<const char*>(data);
   const TileConfig config;

@@ -22,7 +22,8 @@ void TimedBackend::reset() {
   runs_ = participants_ = 0;
 }
 
-// Each pass is timed by itself, so that threads meet once in it and not at every operation.
+// Each pass has its own times, so that threads take the lock once per pass and not in every
+// operation.
 void TimedBackend::run(Rows rows, int64_t work, const Pass& pass) {
   std::set<std::thread::id> threads;
   inner().run(rows, work, [&](Backend& lane, int begin, int end) {

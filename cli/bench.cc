@@ -23,11 +23,11 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kEndlessValues = 784;    // of a sequence without an end: as many as of an image
+constexpr int64_t kEndlessValues = 784;    // of a sequence without an end; the same as of an image
 constexpr int64_t kPositionValues = 128;   // sampled at each position
-constexpr const char* kFed = "bench-fed";  // a session at BenchOptions::from
+constexpr const char* kFed = "bench-fed";  // a session at position BenchOptions::from
 
-// What can be measured, of what, and whether it is when nobody says what.
+// The measurements, what each of them needs, and whether it runs if --what is absent.
 enum class Needs { kBundle, kServer, kNothing };
 enum class Unasked { kDone, kDoneOnCpu, kNotDone };
 struct Measurement {
@@ -61,7 +61,7 @@ constexpr const char* kExamples = R"(Examples:
 
 'make bench' does all of it in turns with PyTorch, and draws docs/benchmarks.)";
 
-// One after the other, with their results.
+// Runs the measurements one after another and keeps their results.
 class Bench {
  public:
   Bench(const BenchOptions& options, const ModelFactory& make_model, Console& console)
@@ -216,7 +216,7 @@ class Bench {
     if (max_length > 0 && (options_.values == 0 || options_.values > max_length)) {
       values = max_length;
     }
-    // Without a first value of its own the model gets one, and samples what is left.
+    // A model without a first value of its own is given one, and samples the rest.
     if (!has_begin && values == max_length) --values;
     return {.values = values,
             .sampled = has_begin ? std::max<int64_t>(values - 1, 1) : values,
@@ -261,10 +261,10 @@ class Bench {
   const ModelFactory& make_model_;
   Console& console_;
   OrderedJson out_;
-  bool on_cpu_ = false;  // the first thing measured says so
+  bool on_cpu_ = false;  // set by the first measurement
 };
 
-// The measurements asked for, or all that can be done without an hour's patience.
+// The measurements asked for, or else all possible ones that do not take very long.
 Result<std::set<std::string>> choose(const BenchOptions& options) {
   std::set<std::string> chosen(options.what.begin(), options.what.end());
   if (options.bundle.empty() && options.server.address.empty() &&
@@ -353,8 +353,8 @@ int tell(const BenchOptions& options, const OrderedJson& figures, Console& conso
   return kExitOk;
 }
 
-// The figures of every instruction set that this machine has, in every precision that has bits of
-// its own there or in the one asked for; and what `auto` takes, and why.
+// Measures every instruction set of this machine, in the precision asked for or else in each
+// precision in which the set has bits of its own. Also tells the choice of `auto`, and why.
 Result<OrderedJson> bench_every_isa(const BenchOptions& options, const std::set<std::string>& what,
                                     const ModelFactory& make_model, Console& console) {
   const cpu::IsaChoice& best = cpu::best_isa();
@@ -365,7 +365,7 @@ Result<OrderedJson> bench_every_isa(const BenchOptions& options, const std::set<
   for (const Isa isa : kIsas) {
     if (!isa_available(isa)) continue;
     one.words["--isa"] = isa_name(isa);
-    // In fp32 what is wider than AVX-512 is AVX-512.
+    // In fp32, the sets above AVX-512 are the same as AVX-512.
     std::vector<std::string> precisions = {"bf16"};
     if (isa <= Isa::kAvx512) precisions.emplace_back("fp32");
     if (asked != options.words.end()) precisions = {asked->second};
@@ -459,7 +459,7 @@ void add_bench(const Command& root, const ModelFactory& make_model) {
   const Command command =
       root.command("bench", "How fast an engine or a server samples, and where time goes");
   add_flags(command, *options);
-  // How the model is put on the device, in the words of serve.
+  // The settings that put the model on the device, with the flags of serve.
   for (const Field& field : fields()) {
     const std::set<std::string> of_the_device = {"--backend",   "--isa",     "--threads",
                                                  "--precision", "--context", "--cache"};

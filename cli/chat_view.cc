@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kThinks = "<think>";
 constexpr const char* kThought = "</think>";
 
-// How many of the last bytes of `text` may be the beginning of `mark`.
+// The number of bytes at the end of `text` that may be the beginning of `mark`.
 size_t begun(std::string_view text, std::string_view mark) {
   size_t bytes = std::min(text.size(), mark.size() - 1);
   while (!mark.starts_with(text.substr(text.size() - bytes))) --bytes;
@@ -73,7 +73,7 @@ void ChatView::print(std::string_view text) {
   console_.out << tame(text);
 }
 
-// Content after thinking begins a line.
+// Content after thinking begins on a new line.
 void ChatView::show_thinking(bool thinking) {
   if (!dims_ || thinking == thinking_) return;
   if (!thinking && !at_start_ && !line_ended_) print("\n");

@@ -15,14 +15,14 @@ constexpr const char* kReaching = "Reaching the server";
 }  // namespace
 
 Flag add_server(const Command& command, Target& server) {
-  // A command that can do without a server takes only the flag.
+  // A command that also works without a server has no default address.
   const bool has_default = !server.address.empty();
   const std::string text = "Address of the server, host:port";
   const Flag address = command.flag(
       "--server", server.address, has_default ? text + "; RUNNEL_SERVER in the environment" : text);
   address.check(check_server).shows_default();
-  // After shows_default(): the manual page is the same on every machine. Not from_environment():
-  // a flag that is given excludes others.
+  // After shows_default(), because the manual page must be the same on every machine. Does not use
+  // from_environment(), because a flag that is given excludes others.
   const char* said = std::getenv("RUNNEL_SERVER");
   if (said != nullptr && *said != 0 && has_default) server.address = said;
   const auto word = [&](const char* flag, std::string& to, const char* variable, const char* what) {

@@ -14,8 +14,8 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// Lines of bash's case: after a flag of this command that takes a word, the words it may be; none
-// lets bash offer files.
+// Cases of the bash function: for each flag of this command that takes a value, the possible
+// values. An empty list lets bash offer files.
 void add_bash_flags(const CommandShape& command, std::ostream& out) {
   for (const FlagShape& flag : command.flags) {
     if (flag.by_place || flag.type.empty()) continue;
@@ -29,8 +29,8 @@ void add_bash_flags(const CommandShape& command, std::ostream& out) {
   for (const CommandShape& inner : command.commands) add_bash_flags(inner, out);
 }
 
-// A line of bash's case: elsewhere, the commands under this one and its flags, and in place of a
-// flag, the words that it takes by their place.
+// A case of the bash function: the commands under this one and its flags. In the place of an
+// argument without a flag, bash offers the possible values of that argument instead.
 void add_bash_case(const CommandShape& command, std::ostream& out) {
   std::vector<std::string> words, places;
   bool has_places = false;
@@ -54,7 +54,7 @@ void add_bash_paths(const CommandShape& command, std::ostream& out) {
   }
 }
 
-// Text within '...' and, where `spec`, within a specification of _arguments or _describe.
+// Escapes text for '...' within a specification of _arguments or _describe.
 std::string zsh_text(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -76,12 +76,12 @@ std::string zsh_function(const CommandShape& command) {
   return name;
 }
 
-// The completion of a flag's word.
+// The completion of a flag's value.
 std::string zsh_words(const FlagShape& flag) {
   return flag.words.empty() ? "_files" : "(" + joined(flag.words) + ")";
 }
 
-// The completion of words by their place.
+// The completion of arguments without a flag.
 std::string zsh_places(const CommandShape& command) {
   for (const FlagShape& flag : command.flags) {
     if (flag.by_place && !flag.words.empty()) return zsh_words(flag);

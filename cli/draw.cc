@@ -17,13 +17,13 @@
 namespace runnel {
 namespace {
 
-constexpr std::chrono::milliseconds kFrame{40};  // no terminal shows more in time
-constexpr std::chrono::milliseconds kNap{5};     // until an interrupt is looked for again
+constexpr std::chrono::milliseconds kFrame{40};  // no terminal shows frames faster
+constexpr std::chrono::milliseconds kNap{5};     // between checks for an interrupt
 
-// A place on the terminal where a picture grows. The cursor is hidden while it lives.
+// An area of the terminal where a picture grows. The cursor is hidden while this object exists.
 class Easel {
  public:
-  // All references outlive the object.
+  // All references must outlive the object.
   Easel(const Picture& picture, const TerminalStyle& style, Console& console)
       : picture_(picture),
         style_(style),
@@ -35,7 +35,7 @@ class Easel {
   Easel(const Easel&) = delete;
   Easel& operator=(const Easel&) = delete;
 
-  // Shows the first `known` bytes of the picture, if it is time to.
+  // Shows the first `known` bytes of the picture, unless the last frame is too recent.
   void update(int64_t known) {
     const TimePoint now = console_.clock.now();
     if (now - drawn_at_ < kFrame && known < picture_.shape.bytes()) return;
@@ -102,7 +102,7 @@ Result<DrawPlan> make_plan(const DrawOptions& options, ModelView model, const Co
   return plan;
 }
 
-// Puts a picture's bytes together from a call's values, and shows them in time.
+// Puts a picture's bytes together from a call's values, and shows them at the set pace.
 class Drawing {
  public:
   Drawing(const DrawPlan& plan, double seconds, const Interrupt& interrupt, Console& console)
@@ -136,7 +136,7 @@ class Drawing {
     }
   }
 
-  // Until what is known is due.
+  // Waits until the known part of the picture is due.
   void wait() const {
     const double part =
         static_cast<double>(known_ - given_) / static_cast<double>(picture_.shape.bytes() - given_);
@@ -162,7 +162,7 @@ int draw(const DrawOptions& options, const DrawPlan& plan, Client& client,
     status = client.generate(plan.request, [&](const v1::GenerateResponse& event) {
       Status taken = transcript.add(event);
       if (taken.ok()) drawing.add(event);
-      // Nobody can see what else would come.
+      // Nobody would see the values that are still to come.
       if (taken.ok() && !console.out) return Status(Code::kCancelled, "");
       return taken;
     });

@@ -63,7 +63,7 @@ constexpr NamedField kSessionLoad[] = {
     {fields::kAnyOwner, "--any-owner"},  // of the one who saves the file
 };
 
-// A word of a command that samples.
+// The flag for a field of a command that samples.
 std::string_view sampling_word(std::span<const NamedField> own, std::string_view field) {
   const std::string_view word = word_in(own, field);
   return word.empty() ? word_in(kSampling, field) : word;

@@ -15,13 +15,13 @@ std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
 }
 
-// "runnel session list": the command's own words.
+// "runnel session list": the full name of the command.
 std::string full_name(const CLI::App& command) {
   const CLI::App* parent = command.get_parent();
   return (parent == nullptr ? "" : full_name(*parent) + " ") + command.get_name();
 }
 
-// "INT" of CLI11's "INT:{1,2}"; "" for a flag without a word.
+// "INT" for CLI11's "INT:{1,2}"; "" for a flag without a value.
 std::string type_of(const CLI::Option& option) {
   if (option.get_type_size() == 0 || option.get_items_expected_max() == 0) return "";
   const std::string type = option.get_type_name();
@@ -87,7 +87,7 @@ std::string unknown_word(const CLI::App& command) {
   return "'" + full_name(command) + "' takes no word " + quote(left.front(), 40) + " here";
 }
 
-// Words that cannot be used, as one line.
+// The usage error for words that cannot be used, as one line.
 std::string usage_error(const CLI::App* app, const CLI::Error& error) {
   const CLI::App& command = chosen_command(*app);
   std::string line = unknown_word(command);
@@ -230,7 +230,7 @@ Command Program::root() const { return {parser_->app, parser_->shared}; }
 
 int Program::run(std::vector<std::string> words, Console& console) {
   parser_->shared.console = &console;
-  std::reverse(words.begin(), words.end());  // as CLI11 takes a vector
+  std::reverse(words.begin(), words.end());  // CLI11 takes the vector in reverse order
   try {
     parser_->app.parse(std::move(words));
   } catch (const CLI::ParseError& error) {  // also thrown for --help and --version

@@ -28,19 +28,19 @@
 namespace runnel {
 namespace {
 
-constexpr uint8_t kNotDrawn = 0x80;  // a pixel that this call has neither given nor drawn
+constexpr uint8_t kNotDrawn = 0x80;  // a pixel that was neither given to this call nor drawn by it
 
-// Everything that is settled before the call.
+// Everything that is known before the call.
 struct Plan {
   ModelView model;
   v1::GenerateRequest request;
   std::vector<int32_t> prompt;
-  std::string text;    // the prompt, where it is text
+  std::string text;    // the prompt, if it is text
   SheetLayout layout;  // of images
   std::string out;     // of images: the file to write
 };
 
-// A model's name as the name of a file in the current directory.
+// Makes a model's name the name of a file in the current directory.
 std::string default_file(const std::string& model) {
   std::string name;
   for (const char c : model) {
@@ -111,13 +111,13 @@ void fill_request(const GenerateOptions& options, const Plan& plan, v1::Generate
     *request.mutable_max_queue_time() = wire_duration(options.max_queue_time);
   }
   if (plan.model.image) {
-    // Nobody reads pixel by pixel: fewer messages leave more of the machine to the model.
+    // Nobody reads pixel by pixel. Fewer messages leave more of the machine to the model.
     request.mutable_delivery()->set_max_values(1024);
     request.mutable_delivery()->mutable_max_delay()->set_nanos(100'000'000);
   }
 }
 
-// The prompt that is text; empty where there is none.
+// The prompt if it is text, otherwise "".
 Result<std::string> text_prompt(const GenerateOptions& options) {
   for (const std::string& stop : options.stop) {
     if (Status s = check_utf8(stop, "--stop"); !s.ok()) return s;
@@ -155,7 +155,7 @@ Result<Plan> make_plan(const GenerateOptions& options, ModelView model) {
   return plan;
 }
 
-// Values that the call will bring, all samples together; 0 where that is not known beforehand.
+// The number of values that the call will bring in all samples together; 0 if that is not known.
 int64_t expected_values(const Plan& plan, int64_t position) {
   const int64_t samples = plan.request.samples();
   const bool may_stop = plan.request.stop_text_size() > 0;
@@ -168,19 +168,19 @@ int64_t expected_values(const Plan& plan, int64_t position) {
   return each > INT64_MAX / samples ? 0 : each * samples;
 }
 
-// Values as they are printed: `text` where the server writes it.
+// The printed form of values; `text` if the model has text.
 std::string written(std::span<const int32_t> values, const std::string& text,
                     const ModelView& model) {
   return model.has_text ? tame(text) : values_to_text(values, model.symbols);
 }
 
-// Shows a call's values while they come.
+// Shows a call's values as they arrive.
 class Display {
  public:
   Display(const GenerateOptions& options, const Plan& plan, Console& console)
       : plan_(plan),
         console_(console),
-        // One text alone can be printed as it comes; a bar would be drawn over it.
+        // A single text can be printed as it arrives. A progress bar would be drawn over it.
         streams_text_(!plan.model.image && options.count == 1 && !options.json),
         shows_progress_(!(streams_text_ && console.out_terminal)),
         progress_(progress_line(console, "values")) {}
@@ -247,7 +247,7 @@ class Display {
   bool printed_ = false, line_ended_ = false;
 };
 
-// The pixels of each sample: the prompt, what was drawn, and grey where neither is known.
+// The pixels of each sample: the prompt and what was drawn, and grey for unknown pixels.
 std::vector<std::vector<uint8_t>> images_of(const Plan& plan, const Transcript& transcript) {
   const int64_t size = plan.model.image->bytes();
   std::vector<std::vector<uint8_t>> images;
@@ -336,7 +336,7 @@ std::string figures(const Plan& plan, const Transcript& transcript) {
   return line;
 }
 
-// Why a text ended, where that is not its length; "" otherwise.
+// Why a text ended, unless it reached its length; "" otherwise.
 std::string end_text(const SampleTranscript& sample) {
   switch (sample.finished->reason()) {
     case v1::Finished::STOP:
@@ -384,7 +384,7 @@ int draw(const GenerateOptions& options, const Plan& plan, Client& client,
   const auto on_event = [&](const v1::GenerateResponse& event) {
     Status taken = transcript.add(event);
     if (taken.ok()) display.show(event, transcript);
-    // Nobody can read what else would come.
+    // Nobody can read the values that are still to come.
     if (taken.ok() && !console.out) return Status(Code::kCancelled, "");
     return taken;
   };

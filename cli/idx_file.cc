@@ -119,7 +119,7 @@ Status IdxFile::read(std::span<uint8_t> bytes, const std::string& what) {
 Status IdxFile::expect_end() {
   uint8_t extra = 0;
   const int got = gzread(handle(file_.get()), &extra, 1);
-  int code = Z_OK;  // not so where the checksum at the end of a gzip file is missing or wrong
+  int code = Z_OK;  // not Z_OK if the checksum at the end of a gzip file is missing or wrong
   const char* message = gzerror(handle(file_.get()), &code);
   if (got == 0 && code == Z_OK) return {};
   if (got <= 0) return invalid_argument(path_ + " is damaged: " + message);
@@ -129,7 +129,7 @@ Status IdxFile::expect_end() {
 
 Result<std::optional<std::vector<uint8_t>>> IdxFile::next() {
   if (taken_ == items_) return std::optional<std::vector<uint8_t>>();
-  // What a header announces is believed a megabyte at a time.
+  // A header may lie about a size, so memory is taken a megabyte at a time.
   constexpr int64_t kPiece = 1 << 20;
   const std::string what = "item " + std::to_string(taken_) + " of " + std::to_string(items_);
   std::vector<uint8_t> item;

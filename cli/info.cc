@@ -44,7 +44,7 @@ std::string state_text(int64_t bytes, int64_t position_bytes, int64_t positions)
          " positions, all of it taken when a session begins";
 }
 
-// The rows that a spec fills, whether it comes from a directory or from a server.
+// The rows for a spec, whether it comes from a directory or from a server.
 Lines spec_lines(const Spec& spec) {
   Lines lines = {{"model", spec.name}};
   if (spec.image) {
@@ -74,12 +74,12 @@ std::string types_of(const Bundle& bundle) {
   return text;
 }
 
-// The text of a spec, from a bundle or a server of any version, as JSON.
+// Parses the text of a spec, from a bundle or from a server of any version.
 Result<Json> spec_json(const std::string& text) {
   return parse_json(text, "the spec", {kMaxConfigBytes, kMaxConfigBytes, 16});
 }
 
-// The name of a bundle's chat template, or why it is served without chat.
+// The name of a bundle's chat template, or why the bundle is served without chat.
 std::string chat_text(const Bundle& bundle) {
   if (bundle.tokenizer == nullptr) return "none: values are not text";
   const auto format = load_chat_format(bundle.directory, bundle.tokenizer);
@@ -118,7 +118,7 @@ int info_of_bundle(const std::string& directory, const InfoOptions& options, Con
   return kExitOk;
 }
 
-// The same of a server's model; "" where the server is older and does not tell.
+// The same for a server's model; "" if an older server does not tell.
 std::string chat_text(const v1::ModelInfo& model) {
   if (model.chat().has_missing()) return "none: " + model.chat().missing();
   return model.chat().template_name();

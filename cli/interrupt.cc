@@ -41,7 +41,7 @@ void Interrupt::rearm() {
   const std::lock_guard lock(mutex_);
   fired_ = false;
   eventfd_t count = 0;
-  eventfd_read(fired_file_, &count);  // fails where it has not fired
+  eventfd_read(fired_file_, &count);  // fails if it has not fired
 }
 
 void Interrupt::watch() {

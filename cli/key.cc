@@ -16,7 +16,7 @@ int failed(Console& console, const Status& status) {
   return fail(console, kExitUsage, status.message());
 }
 
-// Gives a new entry what it does not set from the last entry of the same name.
+// Copies the settings that a new entry lacks from the last entry of the same name.
 void take_over(const std::vector<KeyEntry>& entries, KeyEntry& entry) {
   const auto last = std::find_if(entries.rbegin(), entries.rend(),
                                  [&](const KeyEntry& other) { return other.name == entry.name; });

@@ -29,7 +29,7 @@ Duration duration_of(double seconds) {
   return std::chrono::duration_cast<Duration>(Seconds(seconds));
 }
 
-// Everything that is settled before the first call.
+// Everything that is known before the first call.
 struct Setup {
   ModelView model;
   int64_t sessions_free = 0;
@@ -96,7 +96,7 @@ Result<Setup> set_up(const LoadOptions& options, const v1::ListModelsResponse& m
   return setup;
 }
 
-// One load after another, with their results.
+// Runs one load after another and keeps their results.
 class Load {
  public:
   Load(const LoadOptions& options, Setup setup, const Stubs& stubs, const Interrupt& interrupt,
@@ -107,7 +107,7 @@ class Load {
         interrupt_(interrupt),
         console_(console) {}
 
-  // False when interrupted, or when no capacity could be found.
+  // Returns false if it was interrupted, or could not find a capacity.
   bool run() {
     capacity_ = options_.capacity;
     if (options_.rate > 0) return run_rate();
@@ -162,7 +162,8 @@ class Load {
     return true;
   }
 
-  // Calls per second that complete when as many as fit are open at any time: the median run.
+  // Finds the completed calls per second when the maximum number of calls is open at all times: the
+  // median run.
   bool find_capacity() {
     const int64_t fit = std::clamp<int64_t>(setup_.sessions_free, 1, options_.most_open);
     const int at_once = options_.concurrency > 0 ? options_.concurrency : static_cast<int>(fit);
@@ -183,7 +184,7 @@ class Load {
     run.concurrency = point.concurrency;
     run.traffic.seed += static_cast<uint64_t>(point.round);
     if (point.concurrency > 0) {
-      // What a server can do, it can do for clients that read.
+      // Capacity is measured with clients that read all they get.
       run.traffic.cancel_share = 0;
       run.traffic.stall_share = 0;
     }
@@ -194,7 +195,7 @@ class Load {
         {.stopped = [this] { return interrupt_.fired(); },
          .progress =
              [&](const RunProgress& progress) {
-               // By time, not by values: how many will come is what is being measured.
+               // Progress by time, not by values: the number of values is what is being measured.
                const double part = progress.seconds / progress.total_seconds;
                const auto total = std::llround(static_cast<double>(progress.values) / part);
                line.update(progress.values, std::max<int64_t>(total, progress.values));

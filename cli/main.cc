@@ -68,7 +68,7 @@ Result<std::unique_ptr<Backend>> ModelMaker::make_backend(const ServerConfig& co
   return make_cpu_backend(options);
 }
 
-// Weights in blocks stay so where the backend multiplies them.
+// Weights in blocks stay in blocks if the backend can multiply them.
 Precision precision_for(const Bundle& bundle, const std::string& asked, const Backend& backend) {
   if (asked == "int8") return Precision::kInt8;
   if (asked == "bf16") return Precision::kBf16;
@@ -98,7 +98,7 @@ Result<LoadedModel> ModelMaker::operator()(const Bundle& bundle, const ServerCon
   return loaded;
 }
 
-// Logs how many cores and how much memory this process may use, and which limit says so: the
+// Logs how many cores and how much memory this process may use, and what sets the limit: the
 // affinity mask, or a file of a control group.
 void log_machine(const EventLog& log) {
   const cpu::UsableCores cores = cpu::find_usable_cores();

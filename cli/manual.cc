@@ -24,7 +24,7 @@ Bundles are directories; docs/bundle.md describes them, docs/configuration.md th
 .BR "runnel serve \-\-config" .
 )";
 
-// Text as troff takes it: nothing in it is a request or an escape.
+// Escapes text for troff, so that none of it is read as a request or an escape.
 std::string escaped(std::string_view text) {
   std::string out;
   bool line_begins = true;

@@ -43,7 +43,7 @@ Status check_header(const png_image& image, const ImageShape& shape, const std::
   return {};
 }
 
-// Keeps one channel of three, where all three agree.
+// Keeps one of three channels, if all three are equal.
 Result<Picture> to_grey(const Picture& colour, const std::string& file) {
   Picture grey;
   grey.shape = {colour.shape.height, colour.shape.width, 1};

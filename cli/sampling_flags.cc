@@ -13,7 +13,7 @@ namespace {
 
 std::string check_temperature(const std::string& text) {
   char* end = nullptr;
-  const double temperature = std::strtod(text.c_str(), &end);  // 0 where it is too small
+  const double temperature = std::strtod(text.c_str(), &end);  // 0 if it underflows
   const bool is_number = !text.empty() && end == text.c_str() + text.size();
   if (is_number && temperature >= 0 && temperature <= kMostTemperature) return "";
   return "expected a number from 0 (always the most likely value) to " +
@@ -29,7 +29,7 @@ std::string check_penalty(const std::string& text) {
          quote(text, 40);
 }
 
-// The two sides of "VALUE=BIAS"; none where it is something else.
+// The two sides of "VALUE=BIAS"; none if `text` has another form.
 std::optional<std::pair<int32_t, float>> bias_of(const std::string& text) {
   std::pair<int32_t, float> bias;
   const char* const end = text.data() + text.size();

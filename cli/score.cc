@@ -21,12 +21,13 @@ namespace {
 
 using Sequences = std::vector<Sequence>;
 
-// In values, or in bytes of its text.
+// The size in values, or in bytes if it is text.
 size_t size_of(const Sequence& sequence) {
   return sequence.text.empty() ? sequence.values.size() : sequence.text.size();
 }
 
-// Several calls at once, each worker taking the next sequence; the first failure ends all.
+// Runs several calls at once, with each worker taking the next sequence. The first failure ends all
+// of them.
 class Scoring {
  public:
   Scoring(Client& client, std::string model, const Sequences& sequences)
@@ -52,7 +53,7 @@ class Scoring {
     progress.clear();
   }
 
-  // OK, or the first failure and which sequence it was.
+  // OK, or the first failure; failed() says which sequence failed.
   const Status& status() const { return status_; }
   size_t failed() const { return failed_; }
   const std::vector<v1::ScoreTotal>& totals() const { return totals_; }
@@ -89,9 +90,9 @@ class Scoring {
   std::atomic<size_t> next_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
-  int ended_ = 0;  // workers
+  int ended_ = 0;  // workers that have ended
   int64_t done_ = 0;
-  std::atomic<int64_t> scored_{0};  // values or bytes of the sequence, where there is only one
+  std::atomic<int64_t> scored_{0};  // values, or bytes of text; used if there is only one sequence
   Status status_;
   size_t failed_ = 0;
   std::vector<v1::ScoreTotal> totals_;

@@ -16,8 +16,8 @@ namespace {
 using ValueLists = std::vector<std::vector<int32_t>>;
 
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
-constexpr int64_t kMaxScoreTextBytes = int64_t{1} << 34;  // as it is kept
-constexpr int64_t kMaxSequenceBytes = int64_t{1} << 32;   // of all together, as they are kept
+constexpr int64_t kMaxScoreTextBytes = int64_t{1} << 34;  // bytes in memory
+constexpr int64_t kMaxSequenceBytes = int64_t{1} << 32;   // bytes of all sequences in memory
 
 std::vector<int32_t> widen(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
@@ -56,7 +56,7 @@ Result<ValueLists> load_numbers(const std::string& path, const ModelView& model,
   return sequences;
 }
 
-// Each sequence must have something to predict, and an end within the model's.
+// Each sequence must have a value to predict, and must not be longer than the model allows.
 Status check_lengths(const ValueLists& sequences, const ModelView& model, const std::string& file) {
   for (size_t index = 0; index < sequences.size(); ++index) {
     const auto length = static_cast<int64_t>(sequences[index].size());

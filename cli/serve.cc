@@ -62,7 +62,7 @@ void add_serve_command(const Command& root, RunServe run) {
       .one_word_each();
   for (const Field& field : fields()) add_setting(command, field, flags->words);
   command.runs([flags, command, run = std::move(run)](Console& console) {
-    // Flags that are absent leave the default, or the file's value.
+    // An absent flag leaves the file's value or the default.
     std::erase_if(flags->words, [&](const auto& word) { return !command.given(word.first); });
     const Result<ServerConfig> config = config_of(*flags);
     if (!config.ok()) {

@@ -50,7 +50,7 @@ OrderedJson session_json(const std::string& model, const v1::Session& session) {
           {"idle_seconds", idle_seconds(session)}};
 }
 
-// The sessions of the models named; with headings where there are several.
+// Lists the sessions of the named models, under a heading each if there are several models.
 int list(const SessionOptions& options, const std::vector<std::string>& models, Client& client,
          Console& console) {
   OrderedJson out = {{"sessions", OrderedJson::array()}};
@@ -68,7 +68,7 @@ int list(const SessionOptions& options, const std::vector<std::string>& models, 
   return kExitOk;
 }
 
-// Every session named, even if some of them cannot be shown.
+// Shows every named session, even if some of them cannot be shown.
 int show_each(const SessionOptions& options, const std::string& model, Client& client,
               Console& console) {
   int code = kExitOk;
@@ -92,7 +92,7 @@ int show_each(const SessionOptions& options, const std::string& model, Client& c
   return code;
 }
 
-// Deletes every session named, even if deleting some of them fails.
+// Deletes every named session, even if deleting some of them fails.
 int delete_each(const SessionOptions& options, const std::string& model, Client& client,
                 Console& console) {
   int code = kExitOk;

@@ -21,8 +21,8 @@ OrderedJson session_json(const v1::Session& session) {
   return {{"id", session.id()}, {"position", session.position()}};
 }
 
-// Connects, chooses the model and makes the call; `shown` then tells of it. Errors have the words
-// of `flag_of`.
+// Connects, chooses the model and makes the call, then calls `shown` to report it. Errors name
+// fields by `flag_of`.
 int run_call(const SessionStateOptions& options, const FieldWord& flag_of, Console& console,
              const std::function<Status(Client&, const std::string& model)>& call,
              const std::function<int()>& shown) {
@@ -41,8 +41,8 @@ int run_call(const SessionStateOptions& options, const FieldWord& flag_of, Conso
   return shown();
 }
 
-// The contents of a file, once all of it is known to be sound. The seal of one that is sealed
-// cannot be checked without its key.
+// Reads the header of a file and checks the whole file. Without the key, the seal of a sealed file
+// cannot be checked.
 Result<StateHeader> inspect(const std::string& bytes) {
   StateReader reader(
       [&](const StateHeader& header) -> Result<StateLayout> {
@@ -57,7 +57,7 @@ Result<StateHeader> inspect(const std::string& bytes) {
   return *reader.header();
 }
 
-// The terms of a seal, a line each.
+// The terms of a seal, one per line.
 std::string terms_text(const SealTerms& terms) {
   std::string text;
   if (!terms.owner.empty()) text += "\n  owner     " + tame(terms.owner);

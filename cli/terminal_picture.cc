@@ -14,7 +14,7 @@ struct Colour {
   bool operator==(const Colour&) const = default;
 };
 
-using Pixel = std::optional<Colour>;  // none: not known yet
+using Pixel = std::optional<Colour>;  // empty: not known yet
 
 constexpr const char* kReset = "\x1b[0m";
 constexpr const char* kUpperHalf = "\u2580";
@@ -30,8 +30,8 @@ Pixel pixel_at(const Picture& picture, int64_t known, int x, int y) {
                              : Colour{bytes[0], bytes[0], bytes[0]};
 }
 
-// The nearest colour of the usual palette of 256: 16 to 231 are a cube of six levels a side, 232
-// to 255 greys from 8 on in steps of 10.
+// The nearest colour of the usual 256-colour palette: 16 to 231 are a cube of six levels per side,
+// 232 to 255 are greys from 8 on in steps of 10.
 int palette_index(const Colour& colour) {
   if (colour.red == colour.green && colour.green == colour.blue) {
     if (colour.red < 4) return 16;
@@ -46,7 +46,8 @@ int palette_index(const Colour& colour) {
   return 16 + 36 * level(colour.red) + 6 * level(colour.green) + level(colour.blue);
 }
 
-// The parameters of an escape that sets a colour: `ground` is 38 for the letter, 48 behind it.
+// The parameters of an escape that sets a colour. `ground` is 38 for the letter and 48 for the
+// background.
 std::string select(int ground, const Colour& colour, bool true_colour) {
   const std::string start = std::to_string(ground);
   if (!true_colour) return start + ";5;" + std::to_string(palette_index(colour));
@@ -54,7 +55,7 @@ std::string select(int ground, const Colour& colour, bool true_colour) {
          std::to_string(colour.blue);
 }
 
-// Writes cells, and escapes only where the colours change.
+// Writes cells, with an escape only where the colours change.
 class CellRow {
  public:
   explicit CellRow(bool true_colour) : true_colour_(true_colour) {}

@@ -11,7 +11,7 @@ namespace runnel {
 namespace {
 
 constexpr int64_t kMaxKeyBytes = 4096;
-// Where systems keep the authorities that they trust: Debian and Alpine, Fedora, SUSE, others.
+// Where systems keep the authorities they trust: Debian and Alpine, Fedora, SUSE, others.
 constexpr const char* kSystemAuthorities[] = {"/etc/ssl/certs/ca-certificates.crt",
                                               "/etc/pki/tls/certs/ca-bundle.crt",
                                               "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
@@ -61,7 +61,7 @@ Result<std::string> read_key(const Target& target) {
   return key;
 }
 
-// Says nothing of the key itself.
+// The error never shows the key itself.
 Status check_key(const std::string& key, const Target& target, bool tls) {
   const bool plain = std::ranges::all_of(key, [](char c) { return c > ' ' && c <= '~'; });
   if (!plain || static_cast<int64_t>(key.size()) > kMaxKeyBytes) {

@@ -22,7 +22,7 @@ bool is_socket_file(std::string_view address) {
   return address.starts_with("unix:") || address.starts_with("unix-abstract:");
 }
 
-// gRPC's schemes are passed on to it as they are.
+// Addresses with a scheme of gRPC's are passed to gRPC unchanged.
 bool has_grpc_scheme(std::string_view address) {
   constexpr std::string_view kSchemes[] = {"dns:", "ipv4:", "ipv6:"};
   return is_socket_file(address) ||
@@ -45,7 +45,7 @@ bool is_port(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() && port >= 1 && port <= 65535;
 }
 
-// In a URI, as gRPC reads its addresses, brackets are %5B and %5D. They only set IPv6 apart.
+// gRPC reads addresses as URIs, in which brackets are %5B and %5D. They only mark IPv6 addresses.
 std::string decode_brackets(const std::string& text) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -64,8 +64,8 @@ HostPort place_in(const std::string& text) {
   return {bracketed ? text.substr(1, text.size() - 2) : text, "443"};
 }
 
-// The places in "host:port" and in gRPC's "dns:[//SERVER/]host[:port]", "ipv4:host:port,host:port"
-// and "ipv6:"; none for a socket file.
+// The hosts and ports in "host:port" and in gRPC's "dns:[//SERVER/]host[:port]",
+// "ipv4:host:port,host:port" and "ipv6:"; none for a socket file.
 std::vector<HostPort> places_of(const std::string& address) {
   if (is_socket_file(address)) return {};
   std::string list = address;

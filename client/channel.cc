@@ -10,7 +10,7 @@ namespace {
 
 using grpc::experimental::InterceptionHookPoints;
 
-// Puts the key on a call.
+// Adds the key to a call.
 class KeyBearer final : public grpc::experimental::Interceptor {
  public:
   explicit KeyBearer(const std::string& bearer) : bearer_(bearer) {}
@@ -30,7 +30,7 @@ class KeyBearerFactory final : public grpc::experimental::ClientInterceptorFacto
   explicit KeyBearerFactory(const std::string& key) : bearer_("Bearer " + key) {}
   grpc::experimental::Interceptor* CreateClientInterceptor(
       grpc::experimental::ClientRpcInfo*) override {
-    return new KeyBearer(bearer_);  // the library's own from here
+    return new KeyBearer(bearer_);  // gRPC owns it from here on
   }
 
  private:

@@ -34,8 +34,8 @@ using std::chrono::system_clock;
 constexpr Seconds kShortCall{10};
 constexpr Seconds kRetry{2};               // more than the longest backoff and a handshake
 constexpr milliseconds kProbe{5000};       // to find out why no server answers
-constexpr int64_t kScoreChunk = 4096;      // values of one message
-constexpr size_t kScoreText = 64 << 10;    // bytes of text in one
+constexpr int64_t kScoreChunk = 4096;      // values in one message
+constexpr size_t kScoreText = 64 << 10;    // bytes of text in one message
 constexpr size_t kImportPiece = 64 << 10;  // bytes of a state file in one message
 constexpr int kMaxMessageBytes = 64 << 20;
 constexpr const char* kPushback = "grpc-retry-pushback-ms";
@@ -43,15 +43,16 @@ constexpr const char* kPushback = "grpc-retry-pushback-ms";
 grpc::ChannelArguments arguments_for(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // One client that waits for one server may ask often.
+  // A single client that waits for a single server may retry often.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
-  // A machine's own server is never behind a proxy.
+  // A server on this machine is never reached through a proxy.
   if (is_loopback(address)) arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return arguments;
 }
 
-// The message with places for the names of fields, where the server sends it so; else as it is.
+// The message with markers around the names of fields if the server sends it in that form;
+// otherwise the plain message.
 std::string message_of(const grpc::Status& status) {
   v1::StatusDetails details;
   v1::Fault fault;
@@ -61,12 +62,12 @@ std::string message_of(const grpc::Status& status) {
   return agrees ? fault.message() : status.error_message();
 }
 
-// The codes have the same numbers.
+// The codes have the same numbers in both enums.
 Status status_of(const grpc::Status& status) {
   return {static_cast<Code>(status.error_code()), message_of(status)};
 }
 
-// How long the server asks to wait; 0 where it does not.
+// The time to wait that the server asks for; 0 if it asks for none.
 milliseconds pushback_of(const grpc::ClientContext& context) {
   const auto& metadata = context.GetServerTrailingMetadata();
   const auto found = metadata.find(kPushback);
@@ -78,7 +79,7 @@ milliseconds pushback_of(const grpc::ClientContext& context) {
   return milliseconds(std::clamp<int64_t>(ms, 1, 5000));
 }
 
-// Adds one message of the server to `scored`; false when it brings what it should not.
+// Adds one message of the server to `scored`. Returns false if the message has more than it may.
 bool take_scores(const v1::ScoreResponse& response, size_t at_most, Scored& scored, bool& total) {
   if (total) return false;
   if (response.has_total()) {
@@ -114,8 +115,8 @@ void write_sequence(const std::string& model, const Sequence& sequence, ScoreStr
   stream.WritesDone();
 }
 
-// Scores that an answer can hold: text has no more values than bytes, but for a first one, and a
-// space before each piece, which is at least half as long as it may be.
+// The maximum number of scores in an answer. Text has at most one value per byte, plus a first
+// value and one for a space before each piece. A piece is at least half as long as it may be.
 size_t most_scores(const Sequence& sequence) {
   const size_t bytes = sequence.text.size();
   return bytes == 0 ? sequence.values.size() : bytes + 2 + bytes / (kScoreText / 2);
@@ -219,11 +220,12 @@ Status Client::Wire::connect(Seconds at_most) {
     if (Status opened = open(); !opened.ok()) return opened;
   }
   grpc_connectivity_state state = channel_->GetState(true);
-  // A channel that has failed says so until it is ready, and goes on only while somebody waits.
+  // A failed channel reports the failure until it is ready, and reconnects only while somebody
+  // waits.
   const bool again = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
   const system_clock::time_point until = deadline(again ? std::min(at_most, kRetry) : at_most);
   while (state != GRPC_CHANNEL_READY && (again || state != GRPC_CHANNEL_TRANSIENT_FAILURE)) {
-    // In pieces, so that an interrupt is heard.
+    // Waits in short pieces, so that an interrupt is noticed.
     const auto piece = std::min(until, system_clock::now() + milliseconds(100));
     channel_->WaitForStateChange(state, piece);
     state = channel_->GetState(true);
@@ -369,8 +371,8 @@ Status Client::Wire::score_once(const std::string& model, const Sequence& sequen
   Call call(*this, until);
   scored = {};
   const auto stream = inference->Score(call.context());
-  // A long sequence is written while its answers are read, so that neither side waits for the other
-  // for ever.
+  // A long sequence is written while its answers are read, so that neither side blocks the other
+  // forever.
   std::thread writer;
   if (sequence.values.size() > static_cast<size_t>(kScoreChunk) ||
       sequence.text.size() > kScoreText) {
@@ -382,7 +384,7 @@ Status Client::Wire::score_once(const std::string& model, const Sequence& sequen
   v1::ScoreResponse response;
   bool total = false;
   bool sound = true;
-  size_t pieces = 0;  // of the text that are scored
+  size_t pieces = 0;  // pieces of the text that are scored
   while (sound && stream->Read(&response)) {
     sound = take_scores(response, most, scored, total);
     pieces += response.has_total() ? 0 : 1;
@@ -418,7 +420,7 @@ std::string call_error(const Status& status) {
   if (status.code() == Code::kDeadlineExceeded && !advised) {
     line += "; give it more time with --timeout";
   }
-  // gRPC's own words, before the server has seen the message.
+  // gRPC's own message, sent before the server has seen the request.
   if (status.message().starts_with("Received message larger than max")) {
     line += "; the second number is the server's limits.message_bytes: send less at once";
   }

@@ -20,7 +20,7 @@ Result<std::shared_ptr<const Stubs>> connect_times(const Access& access, int cou
   for (int i = 0; i < count; ++i) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // it would be measured too
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // the proxy would be measured, too
     channels.push_back(open_channel(access, arguments));
     channels.back()->GetState(true);
     stubs->inference.push_back(v1::Inference::NewStub(channels.back()));

@@ -14,8 +14,8 @@ namespace {
 
 using openssl::Bio, openssl::Connection, openssl::Context;
 
-constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};  // as ALPN writes it
-constexpr int kAlerts = SSL_AD_REASON_OFFSET;                   // reasons from here: the peer's own
+constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};  // in the form of ALPN
+constexpr int kAlerts = SSL_AD_REASON_OFFSET;  // from here on, the reasons are the peer's alerts
 
 Context make_context() {
   Context context(SSL_CTX_new(TLS_client_method()));
@@ -23,7 +23,7 @@ Context make_context() {
   return context;
 }
 
-// read_access() has read the same files and found them good.
+// Errors are ignored: read_access() has read the same files and found them valid.
 void trust(const Access& access, SSL_CTX* context) {
   SSL_CTX_load_verify_file(context, access.authorities_file.c_str());
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
@@ -50,17 +50,18 @@ std::string names_of(const X509* certificate) {
 
 // What the server shows during a handshake.
 struct Seen {
-  std::string names;   // in its certificate
-  bool asked = false;  // for one of the client
+  std::string names;   // in the server's certificate
+  bool asked = false;  // whether the server asked for a client certificate
 };
 
-// Called in place of the library's own check, which it makes.
+// Replaces the library's check, and calls it.
 int check_certificate(X509_STORE_CTX* chain, void* seen) {
   static_cast<Seen*>(seen)->names = names_of(X509_STORE_CTX_get0_cert(chain));
   return X509_verify_cert(chain);
 }
 
-// Called when the server asks for a certificate; those that there are have been set.
+// Called when the server asks for a certificate. A certificate of this client, if any, is already
+// set.
 int note_asked(SSL*, void* seen) {
   static_cast<Seen*>(seen)->asked = true;
   return 1;
@@ -84,8 +85,8 @@ std::string explain_certificate(long result, const Access& access, const Seen& s
   }
 }
 
-// After a handshake that did not succeed, or a connection that the server closed after it. `asked`:
-// the server wanted a certificate of the client. (A server of gRPC's closes without a word.)
+// Explains a handshake that failed, or a connection that the server closed after it. `asked`: the
+// server wanted a certificate of the client. (A gRPC server closes without a message.)
 std::string explain_error(const Access& access, bool asked) {
   const unsigned long error = ERR_peek_last_error();
   const int reason = ERR_GET_REASON(error);
@@ -136,7 +137,8 @@ Status explain_handshake(int socket, const Access& access) {
   if (!shaken && result != X509_V_OK) {
     why = explain_certificate(result, access, seen);
   } else {
-    // In TLS 1.3 the server refuses a client's certificate only after the client's handshake.
+    // In TLS 1.3, the server rejects a client's certificate only after the client's side of the
+    // handshake.
     char byte = 0;
     const bool talks = shaken && SSL_read(connection.get(), &byte, 1) == 1;
     why = talks ? "it speaks TLS, but not gRPC; is that the port of 'runnel serve'?"

@@ -15,7 +15,7 @@ std::string names_of(const v1::ListModelsResponse& models) {
   return names;
 }
 
-// What a server says is checked before memory is taken for it.
+// Checks the server's figures before allocating memory for them.
 Status check_image(const v1::ModelInfo& model, const ImageShape& shape) {
   const bool sides = shape.height >= 1 && shape.width >= 1 && shape.height <= kMaxImageSide &&
                      shape.width <= kMaxImageSide &&

@@ -24,7 +24,8 @@ using std::chrono::milliseconds;
 constexpr const char* kStartOne =
     "; start one with 'runnel serve BUNDLE', or name another with --server";
 
-// A connected socket, closed at the end, or the error's number; ETIMEDOUT after `at_most`.
+// A connected socket, which the destructor closes, or the number of the error; ETIMEDOUT after
+// `at_most`.
 class Probe {
  public:
   Probe(const addrinfo& target, milliseconds at_most)
@@ -51,7 +52,7 @@ class Probe {
       getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error_, &size);
     }
   }
-  // For what is said on it, each time no longer than `at_most`.
+  // Makes reads and writes blocking, each for at most `at_most`.
   void make_blocking(milliseconds at_most) const {
     const timeval time = {.tv_sec = at_most.count() / 1000,
                           .tv_usec = at_most.count() % 1000 * 1000};
@@ -92,7 +93,7 @@ Status no_connection(const std::string& address, int error, double seconds) {
                                   std::generic_category().message(error) + kStartOne};
 }
 
-// The peer accepts connections, and gRPC could do nothing with it.
+// The peer accepts connections, but gRPC could not talk to it.
 Status wrong_protocol(int socket, const Access& access) {
   if (access.tls) return explain_handshake(socket, access);
   if (speaks_tls(socket)) {

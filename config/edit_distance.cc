@@ -7,7 +7,7 @@ namespace runnel {
 
 int edit_distance(std::string_view from, std::string_view to) {
   const size_t columns = to.size() + 1;
-  std::vector<int> before(columns);  // the row before the last one
+  std::vector<int> before(columns);  // the row before the previous one
   std::vector<int> last(columns);
   std::vector<int> row(columns);
   for (size_t j = 0; j < columns; ++j) row[j] = static_cast<int>(j);
@@ -26,7 +26,7 @@ int edit_distance(std::string_view from, std::string_view to) {
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> known) {
-  // A hostile word may be long; none that is meant is.
+  // A hostile word may be long. A mistyped word is not.
   if (word.size() > 64) return "";
   std::string best;
   int best_distance = std::max(1, static_cast<int>(word.size()) / 3) + 1;

@@ -27,7 +27,7 @@ Field optional_text_field(const char* key, const char* flag, std::string* (*at)(
   return field;
 }
 
-// The path of a file; empty: none is given.
+// The path of a file; empty if none is given.
 Field file_field(const char* key, const char* flag, std::string* (*at)(ServerConfig&),
                  const char* what) {
   Field field = optional_text_field(key, flag, at, what);
@@ -202,7 +202,7 @@ Field precision_field() {
       "file on a CPU, else bf16 if the device multiplies it, else fp32");
 }
 
-// Its names in the release before.
+// Sets the names that the field had in the previous release.
 void was_called(Field& field, const char* key, const char* flag) {
   field.old_key = key;
   field.old_flag = flag;

@@ -29,10 +29,10 @@ namespace {
 
 constexpr const char* kPrefix = "rnl_";
 constexpr int kMode = 0600;
-constexpr int kKept = 0640;  // of the mode of a file that is replaced
+constexpr int kKept = 0640;  // the mode bits that are kept when a file is replaced
 constexpr int kTries = 100;
 constexpr auto kBetweenTries = std::chrono::milliseconds(30);
-// Values in a line: its models and a handful of members.
+// Values in a line: the models and a few members.
 constexpr JsonLimits kLineLimits{kMaxKeyLineBytes, kMaxModels + 16, 2};
 
 KeyDigest read_digest(const Fields& fields, Faults& faults) {
@@ -110,7 +110,7 @@ Result<std::vector<KeyEntry>> read_open(const RegularFile& file, const std::stri
   return parse_keys(*text, name);
 }
 
-// True when `descriptor` is still the file at `path`: a change replaces the file.
+// Returns whether `descriptor` is still the file at `path`: a change replaces the file.
 bool is_at(const std::string& path, int descriptor) {
   struct stat there = {};
   struct stat here = {};
@@ -118,7 +118,7 @@ bool is_at(const std::string& path, int descriptor) {
          there.st_ino == here.st_ino && there.st_dev == here.st_dev;
 }
 
-// The file at `path`, which nobody else changes until it is closed.
+// Opens and locks the file at `path`. Nobody else changes it until it is closed.
 Result<RegularFile> lock_file(const std::string& path) {
   for (int i = 0; i < kTries; ++i) {
     Result<RegularFile> file = RegularFile::open(path);
@@ -210,7 +210,7 @@ Status change_key_file(const std::string& path, bool create,
   }
   std::error_code error;
   const std::filesystem::path place = std::filesystem::canonical(path, error);
-  const std::string target = error ? path : place.string();  // what a link leads to
+  const std::string target = error ? path : place.string();  // the target, if the path is a link
   const Result<RegularFile> file = lock_file(target);
   if (!file.ok()) return file.status();
   Result<std::vector<KeyEntry>> entries = read_open(*file, printable(path, 400));

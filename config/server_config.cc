@@ -162,13 +162,13 @@ class FileReader {
     return {};
   }
 
-  // A path in the file is relative to the file's own directory.
+  // Makes a path of the file relative to the file's own directory.
   void from_here(std::string& path) const {
     if (path.empty() || std::filesystem::path(path).is_absolute()) return;
     path = (std::filesystem::path(file_).parent_path() / path).lexically_normal().string();
   }
 
-  // Of each path in a list with commas.
+  // Does the same with each path in a list with commas.
   void all_from_here(std::string& paths) const {
     std::string all;
     for (std::string& path : split_list(paths)) {
@@ -182,7 +182,7 @@ class FileReader {
   ServerConfig& config_;
 };
 
-// Notes the name of a model, or another name of it.
+// Records the name or an alias of a model.
 Status take_name(const std::string& name, std::set<std::string>& names) {
   if (!is_plain_name(name)) {
     return invalid_argument("a model's name must be " + plain_name_text() + "; found " +
@@ -222,7 +222,7 @@ Status check_address(const std::string& key, const std::string& address) {
                           "[::]:50051 or unix:PATH");
 }
 
-// The files of a certificate and its key, which are settings in a section.
+// A certificate and its key are two settings of a section, and both must be set or neither.
 Status check_pair(const std::string& section, const std::string& cert, const std::string& key) {
   if (cert.empty() == key.empty()) return {};
   const auto [set, missing] = key.empty() ? std::pair(".cert", ".key") : std::pair(".key", ".cert");
@@ -240,7 +240,7 @@ Status check_tls(const ServerConfig& config) {
   return {};
 }
 
-// What only a GPU does is not quietly done otherwise.
+// A setting that only a GPU supports is refused on the CPU, not ignored.
 Status check_for_cpu(const ServerConfig& config) {
   static const ServerConfig kDefaults;
   for (const Field& field : fields()) {
@@ -252,7 +252,7 @@ Status check_for_cpu(const ServerConfig& config) {
   return {};
 }
 
-// The largest message must find room while it is parsed and answered.
+// call_bytes must have room to parse and answer the largest message.
 Status check_call_bytes(const ServerConfig& config) {
   constexpr int64_t kPerByte = 17;  // 16, and some reserve
   const int64_t needed = kPerByte * config.limit(limits::kMessageBytes);
@@ -263,7 +263,7 @@ Status check_call_bytes(const ServerConfig& config) {
                           ", 17 times limits.message_bytes, or the largest message cannot be read");
 }
 
-// All samples of a call share its stream, whose memory is taken when it begins.
+// All samples of a call share one stream, whose memory is allocated when the call begins.
 Status check_stream_room(const ServerConfig& config) {
   const int64_t room = config.limit(limits::kStreamRoom);
   const int64_t samples = config.limit(limits::kSamples);

@@ -30,14 +30,14 @@ Status AccountSlots::check(int needed, const Caller& caller, std::string_view fi
   return states_used_up(caller.account, needed, held, most, field);
 }
 
-// The most slots that the account may hold: of all models together if its key has a quota, else of
-// this model.
+// The maximum number of slots that the account may hold: of all models together if its key has a
+// quota, else of this model.
 int64_t AccountSlots::most_of(const Caller& caller) const {
   const int64_t share = options_.sessions_per_caller;
   return caller.limits.sessions.value_or(share == 0 ? std::numeric_limits<int64_t>::max() : share);
 }
 
-// The slots that the account holds, of the same models as in most_of().
+// The slots that the account holds, counted over the same models as in most_of().
 int64_t AccountSlots::held_by(const Caller& caller) const {
   if (!caller.limits.sessions) return slots_of(caller).held;
   return caller.usage ? caller.usage->states() : 0;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kSecond = Duration(std::chrono::seconds(1)).count();
 
-// Adds to a counter, unless it would be more than `most`.
+// Adds to a counter, unless the sum would exceed `most`.
 bool add(std::atomic<int64_t>& counter, int64_t count, int64_t most) {
   int64_t before = counter.load(std::memory_order_relaxed);
   while (before <= most - count) {

@@ -15,8 +15,8 @@
 namespace runnel {
 namespace {
 
-// The session that a call works on: the one that it names, or a new one with an id that follows
-// from the request_id, so that a retry finds it. The id is empty where neither is the case.
+// The session that a call works on: the named one, or a new one whose id is derived from the
+// request_id, so that a retry finds it. The id is empty if the call has neither.
 SessionKey key_of(const GenerateRequest& request) {
   if (request.session) return {request.caller.name, *request.session};
   if (request.request_id.empty() || !request.keep.value_or(false)) return {request.caller.name, ""};
@@ -28,7 +28,7 @@ Status check_position(int64_t position, const std::optional<int64_t>& expected) 
   return expected.value_or(position) == position ? Status() : not_at(position, *expected);
 }
 
-// A call of which there are more values than a record may hold.
+// The call has more values than a record may hold.
 Status too_long_to_resend() {
   return {Code::kAborted, "the call was too long to be sent again: go on with a new request_id"};
 }
@@ -84,8 +84,8 @@ void Admission::begin(std::unique_ptr<Generation> generation) {
   if (!status.ok()) stream->end(std::move(status));
 }
 
-// Resolves the session that a generation starts from and opens those of its samples. Not OK: says
-// why it is refused, and nothing has changed.
+// Resolves the session that a generation starts from and opens the sessions of its samples. If it
+// is not OK, nothing has changed.
 Status Admission::try_admit(Generation& generation) {
   const std::shared_ptr<StoredCall>& stored = generation.request.stored;
   if (stored != nullptr && !stored->refusal.ok()) return stored->refusal;
@@ -96,7 +96,7 @@ Status Admission::try_admit(Generation& generation) {
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
   const TurnPlace place = place_of(generation.request, *source);
   if (Status s = check_start(generation.request, place, position); !s.ok()) return s;
-  // Before slots are leased, which may cost a prefix its slot.
+  // Before slots are leased, because leasing may evict the prefix.
   const auto prefix = *source == nullptr ? find_prefix(generation.request) : std::nullopt;
   Result<Session*> first = open_samples(generation, *source);
   if (!first.ok()) return first.status();
@@ -119,7 +119,7 @@ Status Admission::try_admit(Generation& generation) {
   return {};
 }
 
-// Where the session is in its conversation, if the call is a turn of one.
+// The place of the session in its conversation, if the call is a turn.
 TurnPlace Admission::place_of(const GenerateRequest& request, const Session* source) const {
   const bool has_begun = source != nullptr && source->position > 0;
   if (!request.turn || !has_begun) return TurnPlace::kStart;
@@ -142,7 +142,7 @@ Status Admission::check_start(const GenerateRequest& request, TurnPlace place,
   return validate_length(position, given, fields::kPrompt, {spec_, request.model});
 }
 
-// The origin of a call; null for a fresh sequence.
+// The session that a call starts from; null for a fresh sequence.
 Result<Session*> Admission::resolve(const Origin& origin, const Caller& caller) {
   if (origin.state) return sessions_.resolve_state(*origin.state);
   if (!origin.session) return static_cast<Session*>(nullptr);
@@ -200,7 +200,7 @@ std::optional<PrefixKey> Admission::find_prefix(const GenerateRequest& request) 
   PrefixKey key = prefixes.begin(request.caller.name);
   if (begins_prompt(request, 0)) prefixes.extend(key, {&spec_.begin->value, 1});
   const auto found = prefixes.find(key, request.prompt);
-  if (found) prefixes.use(*found, time_.now());  // so that others are given up before it
+  if (found) prefixes.use(*found, time_.now());  // so that it is evicted later than others
   return found;
 }
 
@@ -222,8 +222,8 @@ void Admission::start_afresh(Generation& generation, const std::optional<PrefixK
   plan_prefix(generation);
 }
 
-// Decides where the state of a new sequence is kept: where later prompts are likely to part from
-// this one, at the end of a chunk where the model takes prompts in chunks.
+// Decides where to keep a state of a new sequence: where later prompts are likely to differ from
+// this one. If the model takes prompts in chunks, that is at the end of a chunk.
 void Admission::plan_prefix(Generation& generation) {
   const GenerateRequest& request = generation.request;
   if (!sessions_.prefixes().on() || request.prompt.empty()) return;
@@ -234,17 +234,18 @@ void Admission::plan_prefix(Generation& generation) {
   const int64_t shared = std::clamp<int64_t>(request.shared.value_or(most) + begin, 0, most);
   generation.keep_at = shared / chunk_ * chunk_;
   if (generation.keep_at < options_.prefix_least) generation.keep_at = 0;
-  // Where prompts are taken in chunks, an answer has not the bits that it would have as a prompt.
+  // If prompts are taken in chunks, an answer's state differs in its bits from that of the same
+  // values read as a prompt.
   if (request.samples == 1 && chunk_ == 1) generation.least_answer = options_.prefix_least;
 }
 
-// A first value is due before the prompt.
+// Whether the model's first value must be put before the prompt.
 bool Admission::begins_prompt(const GenerateRequest& request, int64_t position) const {
   const bool is_given = spec_.begin && spec_.begin->histogram.empty();
   return is_given && request.begin && position == 0 && !request.prompt.empty();
 }
 
-// Puts the first value that is due before the prompt of a new sequence there.
+// Puts the model's first value before the prompt of a new sequence, if it needs one.
 void Admission::complete_prompt(GenerateRequest& request, int64_t position) const {
   if (begins_prompt(request, position)) put_begin(spec_.begin, request.prompt);
 }
@@ -280,7 +281,7 @@ void Admission::start_stream(Generation& generation, const Session& first, int64
                             .place = place});
 }
 
-// Counts how long a call that came at `came` has waited until now.
+// Records how long a call that came at `came` has waited.
 Duration Admission::note_queued(TimePoint came) {
   // It may have come in this turn, after the clock was read.
   const Duration queued = std::max(time_.now() - came, Duration(0));
@@ -290,8 +291,8 @@ Duration Admission::note_queued(TimePoint came) {
 
 // --- Retries ---
 
-// True, with the record, when the request has the id of the last call on its session, as the
-// session has it or else as its store has it.
+// Returns true, and sets the record, if the request has the id of the last call on its session. The
+// record is the session's, or else that of its store.
 bool Admission::find_retried(Generation& generation) {
   const GenerateRequest& request = generation.request;
   if (request.request_id.empty()) return false;
@@ -305,7 +306,8 @@ bool Admission::find_retried(Generation& generation) {
   return generation.record != nullptr;
 }
 
-// Checks that a retry is the same call, and takes it over from an earlier try that still runs.
+// Checks that a retry is the same call, and takes the call over from an earlier try that is still
+// running.
 Status Admission::try_resume(Generation& generation) {
   const CallRecord& record = *generation.record;
   take_turn(generation.request, record.place);
@@ -313,7 +315,8 @@ Status Admission::try_resume(Generation& generation) {
   const GenerateRequest& request = generation.request;
   if (record.digest != generation.digest) return used_otherwise(request.request_id);
   if (record.whole) steps_.end_try(generation.record, made_again());
-  // Ending the first try collects its launches: that may fill the record or show a failed device.
+  // Ending the first try collects its launches, which may fill the record or reveal a failed
+  // device.
   if (Status s = steps_.failure(); !s.ok()) return s;
   if (!record.whole) return too_long_to_resend();
   Session& session = *sessions_.find(key_of(request));
@@ -324,7 +327,7 @@ Status Admission::try_resume(Generation& generation) {
     if (Status s = take_stored(generation, session); !s.ok()) return s;
   }
   if (!record.finished && request.stored != nullptr) {
-    // The call adds to its record, and a store may still read the one that there is.
+    // The call will add to its record, while a store may still be reading the existing one.
     Status copied = within_memory([&] {
       generation.record = std::make_shared<CallRecord>(record);
       return Status();
@@ -336,7 +339,8 @@ Status Admission::try_resume(Generation& generation) {
   return {};
 }
 
-// Gives the session the record that its store has. It is checked, because it may say anything.
+// Gives the session the record from its store. The record is checked, because it may be damaged or
+// forged.
 Status Admission::take_stored(const Generation& generation, Session& session) const {
   const GenerateRequest& request = generation.request;
   CallRecord& record = *generation.record;
@@ -352,12 +356,12 @@ Status Admission::take_stored(const Generation& generation, Session& session) co
                                  runnel::place_of(fields::kRequestId)};
   }
   session.last_call = generation.record;
-  request.stored->before.reset();  // as with any record, nobody but the session keeps it
+  request.stored->before.reset();  // as with any record, only the session keeps it
   return {};
 }
 
-// Puts a generation where its record ends. Recorded values are sent first; until then the session
-// is held, unless the record is of a call that had finished.
+// Makes a generation continue where its record ends. Recorded values are sent first. The session is
+// held until then, unless the record is of a call that had finished.
 void Admission::resume(Generation& generation, Session& session) {
   const GenerateRequest& request = generation.request;
   CallRecord& record = *generation.record;
@@ -390,7 +394,7 @@ void Admission::feed(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
   const bool is_admitted = call->feed.session != nullptr;
   if (is_admitted) call->waited = call->waits(time_.now());
   call->done = std::move(done);
-  if (call->over()) {  // its end and this message have crossed
+  if (call->over()) {  // the end of the call and this message have crossed
     call->complete(*call->end, time_.now());
     return;
   }
@@ -403,7 +407,7 @@ void Admission::feed(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
   }
 }
 
-// Gives a Score call its slot and its first message, lets it wait, or tells it why not.
+// Gives a Score call its slot and its first message, lets it wait, or refuses it.
 void Admission::begin(const std::shared_ptr<ScoreCall>& call, bool has_waited) {
   const Result<Session*> session = open_scored(*call, has_waited);
   if (session.ok()) {
@@ -421,7 +425,7 @@ void Admission::begin(const std::shared_ptr<ScoreCall>& call, bool has_waited) {
   if (!status.ok()) call->complete(std::move(status), time_.now());
 }
 
-// The session of a Score call: the one that it starts from where it keeps that, else one of its own
+// The session of a Score call: the one that it starts from if the call keeps that, else a new one
 // with the same state.
 Result<Session*> Admission::open_scored(const ScoreCall& call, bool has_waited) {
   const Result<Session*> source = resolve(call.origin, call.caller);
@@ -431,7 +435,7 @@ Result<Session*> Admission::open_scored(const ScoreCall& call, bool has_waited) 
   if (Status s = check_position(position, call.origin.expected_position); !s.ok()) return s;
   if (call.keep) {
     Session& session = **source;
-    session.last_call.reset();  // the sequence gets longer: that call is not sent again
+    session.last_call.reset();  // the sequence grows, so that call can no longer be resent
     sessions_.set(session, {});
     return &session;
   }

@@ -37,7 +37,7 @@ bool CallRecord::leads_to(int64_t end, int64_t given, int64_t most_values,
     found += value.top_count;
   }
   if (found != std::ssize(top)) return false;
-  // A call that was cancelled, or ran out of time, may not have read all of its prompt.
+  // A call that was cancelled or timed out may not have read all of its prompt.
   return sampled > 0 ? at == end : position <= end && end <= at;
 }
 

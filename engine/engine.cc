@@ -14,7 +14,7 @@
 namespace runnel {
 namespace {
 
-// As many entries of a page take as long as the admission of a call.
+// The number of page entries that take as long as the admission of a call.
 constexpr int kSessionsPerWork = 32;
 constexpr int kValuesPerWork = 1024;
 
@@ -22,18 +22,18 @@ int64_t bytes_of(const std::vector<int32_t>& values) {
   return static_cast<int64_t>(values.size() * sizeof(int32_t));
 }
 
-// Slots that the call will lease in any case. A retry may find its session, which only the
-// scheduler knows.
+// The slots that the call will certainly lease. A retry may find its session, but only the
+// scheduler knows whether it does.
 int slots_needed(const GenerateRequest& request) {
   return request.request_id.empty() ? request.slots() : 0;
 }
 
-// A name that is too long to be one is not kept while the call waits.
+// A name that is too long to be valid is not kept while the call waits.
 bool is_too_long(const std::optional<std::string>& state) {
   return state && std::ssize(*state) > kMaxNameLength;
 }
 
-// The slots claimed for a call on its way to the scheduler, given up however that ends.
+// The slots claimed for a call on its way to the scheduler. They are released in any case.
 class Claim {
  public:
   explicit Claim(Scheduler& scheduler) : scheduler_(scheduler) {}
@@ -175,7 +175,7 @@ Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
   }
   call->asked = scheduler_->now();
   const int64_t bytes = bytes_of(values);
-  const size_t most = values.size() + 1;  // with a first value of the model's
+  const size_t most = values.size() + 1;  // including the model's first value
   if (call->begin) values.reserve(most);
   ScoredChunk answers;
   answers.top_log_probs = call->top_log_probs;
@@ -229,7 +229,7 @@ void Engine::hold_session(SessionKey key, const std::function<void(Result<Sessio
   if (!put) done(mailbox_full());
 }
 
-// A mailbox that is closed has no use for it.
+// A closed mailbox does not need the message.
 void Engine::mark_saved(SessionKey key, int64_t position) {
   static_cast<void>(
       scheduler_->put_admitted({[key = std::move(key), position](Scheduler& scheduler) {

@@ -5,8 +5,8 @@
 namespace runnel {
 namespace {
 
-// The weight of a new measure: a half for the figure that is measured seldom, a quarter for the
-// other.
+// The divisors for new measurements: a weight of 1/2 for the figure that is seldom measured, 1/4
+// for the other.
 constexpr int kSeldom = 2, kOften = 4;
 
 Duration smoothed(Duration before, Duration now, int part) {
@@ -15,7 +15,7 @@ Duration smoothed(Duration before, Duration now, int part) {
 
 }  // namespace
 
-// The time of a step is measured again where the rows have more than doubled, or halved.
+// The time of a step is measured again after the number of rows has more than doubled or halved.
 bool FeedPace::knows_decoding(int64_t rows) const {
   return decoded_ > 0 && rows <= 2 * decoded_ && decoded_ <= 2 * rows;
 }
@@ -25,7 +25,7 @@ int64_t FeedPace::most(int64_t decoding) const {
   if (!knows_decoding(decoding) || fed_steps_ >= kStepsOfAMeasure) return 0;
   if (!knows_value_) return std::max(kFirst, chunk_);
   if (value_ <= Duration(0)) return kNoBound;
-  // Where a step takes long by itself, prompts may double it.
+  // If a step alone takes long, prompts may double its time.
   const Duration rest = std::max(kMost - decoding_, decoding_);
   const Duration allowed = std::min((slowdown_ - 1) * decoding_, rest);
   return std::max({int64_t{allowed / value_}, chunk_, int64_t{1}});

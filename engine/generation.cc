@@ -23,7 +23,7 @@ bool completes_sequence(const std::vector<std::vector<int32_t>>& stop, int32_t v
   });
 }
 
-// A stop text may begin and end within a value: it is complete when its last byte is in `bytes`.
+// A stop text may begin and end within a value. It is complete when its last byte is in `bytes`.
 bool completes_text(const std::vector<std::string>& stop, std::string_view bytes,
                     std::string& tail) {
   constexpr size_t kMost = kMaxStopTextBytes - 1;  // bytes of a stop text before its last
@@ -90,7 +90,8 @@ void restore_tails(Generation& generation) {
   if (!request.may_stop()) return;
   const std::vector<StreamValue>& values = generation.record->values;
   auto from = values.end();
-  // A value may have no bytes, so the text decides how many values a stop text can reach.
+  // A value may have no bytes, so the number of values that a stop text can reach depends on the
+  // text.
   for (int64_t count = 0, bytes = 0; from != values.begin(); ++count) {
     if (count >= kMaxStopLength && (!request.tokenizer || bytes >= kMaxStopTextBytes)) break;
     --from;
@@ -131,7 +132,7 @@ std::optional<FinishReason> take_value(Generation& generation, int index, const 
   if (watch_for_stop(generation.request, emitted.value, emitted.position, sample)) {
     return FinishReason::kStop;
   }
-  // The first value of a sequence is not sampled, and may be one that also ends sequences.
+  // The first value of a sequence is not sampled. It may be a value that also ends sequences.
   if (emitted.position > 0 && generation.request.ends_at(emitted.value, spec.eos)) {
     return FinishReason::kEos;
   }

@@ -64,7 +64,7 @@ Status Launches::wait_for(Ticket ticket) {
   }
 }
 
-// A launch begins when the one before has ended.
+// The times of launches: each begins when the one before has ended.
 void Launches::note_steps(Launch& launch) {
   const TimePoint now = time_.now();
   const Duration elapsed = now - std::max(launch.submitted, collected_at_);

@@ -78,7 +78,7 @@ void Moves::add_state(const std::string& name, std::shared_ptr<StateImage> image
   start_import(std::move(image), std::move(move), std::move(done));
 }
 
-// Into the one target of `move`.
+// Imports into the only target of `move`.
 void Moves::start_import(std::shared_ptr<StateImage> image, StateMove move, MoveDone done) {
   sessions_.stand(*move.to[0], image->position, image->pending);
   move.bytes = model_.layout().live_bytes(move.to[0]->consumed());
@@ -86,7 +86,8 @@ void Moves::start_import(std::shared_ptr<StateImage> image, StateMove move, Move
   start(std::move(move), std::move(done));
 }
 
-// Opens a session of each name that `field` of the request asks for. Not OK: nothing has changed.
+// Opens a session for each of the names in `field` of the request. If it is not OK, nothing has
+// changed.
 Status Moves::open_targets(const std::vector<std::string>& ids, std::string_view field,
                            const Caller& caller, StateMove& move) {
   for (const std::string& id : ids) {
@@ -110,8 +111,8 @@ void Moves::start(StateMove move, MoveDone done) {
   moves_.push_back(std::move(move));
 }
 
-// Going back (engine/rewinds.h): the state of a snapshot moves into the session, then the session
-// consumes the values after it again.
+// Rewinds (engine/rewinds.h): the state of a snapshot moves into the session, which then consumes
+// the values after it again.
 void Moves::rewind_session(const SessionKey& key, int64_t position, const Caller& caller,
                            MoveDone done) {
   const Result<Session*> found = sessions_.resolve(key, fields::kId);
@@ -119,7 +120,7 @@ void Moves::rewind_session(const SessionKey& key, int64_t position, const Caller
   Session& session = **found;
   if (Status s = check_rewind(session, position); !s.ok()) return done(s);
   if (position == session.position) return feed_again(session, {}, caller, std::move(done));
-  session.last_call.reset();  // the session continues elsewhere: that call is not sent again
+  session.last_call.reset();  // it continues elsewhere, so that call can no longer be resent
   WayBack back = sessions_.rewinds().go_back(session, position);
   session.position = back.position;
   session.pending = back.pending;
@@ -155,7 +156,7 @@ Status Moves::check_rewind(const Session& session, int64_t position) const {
   return status.at_field(fields::kPosition);
 }
 
-// Has a resting session consume `values`, and tells its position then.
+// Makes a resting session consume `values`, and then reports its position.
 void Moves::feed_again(Session& session, std::vector<int32_t> values, const Caller& caller,
                        MoveDone done) {
   if (values.empty()) {
@@ -171,7 +172,7 @@ void Moves::feed_again(Session& session, std::vector<int32_t> values, const Call
 
 // --- Each turn ---
 
-// Moves that are not done take turns.
+// Unfinished moves take turns.
 bool Moves::move_states() {
   const bool some = !moves_.empty();
   int64_t left = kBytesPerTurn;
@@ -194,8 +195,8 @@ bool Moves::move_states() {
   return some;
 }
 
-// Whether the session of a copy is as it was when the copy began. A value may become known without
-// an event of the session, so its position tells as well.
+// Whether the session of a copy is still as it was when the copy began. A value may become known
+// without an event of the session, so the position is compared, too.
 bool Moves::may_go_on(const StateMove& move) {
   if (!move.rested) return true;
   const Session* const session = sessions_.find(move.rested->key);
@@ -203,8 +204,8 @@ bool Moves::may_go_on(const StateMove& move) {
          session->position == move.image->position;
 }
 
-// Moves a piece that costs at most `most` bytes of copies, or one byte to each target; returns its
-// cost.
+// Moves a piece whose copies have at most `most` bytes in total, or one byte per target. Returns
+// the bytes copied.
 int64_t Moves::move_piece(StateMove& move, int64_t most) {
   const int64_t copies = std::max<int64_t>(1, std::ssize(move.to));
   const int64_t left = move.bytes - move.moved;

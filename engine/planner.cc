@@ -9,7 +9,7 @@ namespace {
 
 bool decodes(const Candidate& candidate) { return candidate.want == Want::kNext; }
 
-// Lists a place for every decoding row, and one for the prompts of each account that has some.
+// Lists a place for every decoding row, and one place for the prompts of each account that has any.
 void list_places(std::span<const Candidate> candidates, std::span<const Account> accounts,
                  std::vector<Place>& places) {
   places.clear();
@@ -30,7 +30,7 @@ void list_places(std::span<const Candidate> candidates, std::span<const Account>
   places.erase(std::unique(places.begin(), places.end(), same), places.end());
 }
 
-// Orders places so that accounts take turns: the first of each, then the second of each.
+// Orders places so that accounts take turns: the first place of each, then the second of each.
 void order_by_turns(std::span<const Account> accounts, std::vector<Place>& places) {
   for (size_t i = 1; i < places.size(); ++i) {
     if (places[i].account == places[i - 1].account) places[i].rank = places[i - 1].rank + 1;
@@ -42,7 +42,7 @@ void order_by_turns(std::span<const Account> accounts, std::vector<Place>& place
             [&](const Place& a, const Place& b) { return key(a) < key(b); });
 }
 
-// Everything fits: gives a row to every decoding candidate, and lets all others be fed.
+// If everything fits: gives a row to every decoding candidate, and lets all others be fed.
 void take_all(std::span<const Candidate> candidates, Plan& plan) {
   for (size_t i = 0; i < candidates.size(); ++i) {
     const int index = static_cast<int>(i);
@@ -54,8 +54,8 @@ void take_all(std::span<const Candidate> candidates, Plan& plan) {
   }
 }
 
-// Gives a row to the decoding candidates that have their turn, and lets the others of an account be
-// fed where its prompts have theirs.
+// Gives a row to the decoding candidates whose turn it is. The other candidates of an account may
+// be fed if it is the turn of the account's prompts.
 void take_turns(std::span<const Candidate> candidates, std::span<const Account> accounts,
                 int64_t room, Plan& plan) {
   list_places(candidates, accounts, plan.places);
@@ -96,20 +96,20 @@ void order_waiting(std::span<const Candidate> candidates, std::span<const Accoun
   std::sort(waiting.begin(), waiting.end(), [&](int a, int b) { return key(a) < key(b); });
 }
 
-// The most values, up to `most`, after which the candidate may be cut.
+// The maximum number of values, up to `most`, after which the candidate may be cut.
 int64_t cut(const Candidate& candidate, int64_t most, int chunk) {
   if (most >= candidate.inputs) return candidate.inputs;
   return std::max<int64_t>(0, most - (candidate.position + most) % chunk);
 }
 
-// The inputs of a candidate whose even share is `fair`, at most `most`: up to the end of a chunk,
+// The inputs of a candidate whose even share is `fair`: up to the end of a chunk, at most `most`,
 // or none.
 int64_t share_of(const Candidate& candidate, int64_t fair, int64_t most, int chunk) {
   const int64_t inputs = cut(candidate, fair, chunk);
   return inputs > 0 ? inputs : cut(candidate, std::min(most, fair + chunk), chunk);
 }
 
-// The rest of a step, for prompts and values to score.
+// What is left of a step for prompts and values to score.
 struct Budget {
   int64_t rows = 0;
   int64_t values = 0;
@@ -124,7 +124,7 @@ struct Budget {
   }
 };
 
-// Gives the candidates of one account an even share each of `part`, and never more than `left`.
+// Gives each candidate of one account an even share of `part`, and never more than `left`.
 void feed_account(std::span<const Candidate> candidates, std::span<const int> waiting, int chunk,
                   Budget part, Budget& left, std::vector<Share>& shares) {
   auto count = std::ssize(waiting);
@@ -140,14 +140,14 @@ void feed_account(std::span<const Candidate> candidates, std::span<const int> wa
   }
 }
 
-// The end of the run of candidates in `waiting` that have the account of the first.
+// The end of the run of candidates in `waiting` that have the same account as the first.
 size_t end_of_account(std::span<const Candidate> candidates, std::span<const int> waiting) {
   const int account = candidates[waiting.front()].account;
   const auto other = [&](int index) { return candidates[index].account != account; };
   return static_cast<size_t>(std::find_if(waiting.begin(), waiting.end(), other) - waiting.begin());
 }
 
-// Gives the remaining rows to candidates without one.
+// Gives the remaining rows to candidates without a row.
 void feed_others(std::span<const Candidate> candidates, const ModelLimits& limits, size_t first,
                  Budget& left, Plan& plan) {
   if (plan.shares.size() - first == plan.waiting.size()) return;
@@ -162,7 +162,7 @@ void feed_others(std::span<const Candidate> candidates, const ModelLimits& limit
   }
 }
 
-// Gives prompts and values to score their shares of what decoding has left.
+// Shares what decoding has left among prompts and values to score.
 void plan_feeding(std::span<const Candidate> candidates, std::span<const Account> accounts,
                   const ModelLimits& limits, int64_t feed, Plan& plan) {
   const int64_t values = limits.values - plan.decoding;
@@ -195,7 +195,8 @@ void plan_feeding(std::span<const Candidate> candidates, std::span<const Account
             });
 }
 
-// One step while anything but decoding waits; otherwise as many as every stream has room for.
+// One step while anything other than decoding waits; otherwise as many as every stream has room
+// for.
 int plan_steps(std::span<const Candidate> candidates, const ModelLimits& limits, const Plan& plan) {
   int64_t steps = limits.steps;
   for (const Candidate& candidate : candidates) {

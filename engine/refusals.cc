@@ -10,15 +10,15 @@
 namespace runnel {
 namespace {
 
-// INVALID_ARGUMENT: waiting is no use. `limit` says how many states there may be.
+// INVALID_ARGUMENT, because waiting cannot help. `limit` says how many states there may be.
 Status never_fits(int64_t needed, std::string_view field, const std::string& limit) {
-  // Every call needs one state, whatever its fields ask for.
+  // Every call needs one state, whatever its fields say.
   if (needed == 1) return invalid_argument("the call needs a state, and " + limit);
   const std::string who = field.empty() ? "the call needs " : place_of(field) + " asks for ";
   return invalid_argument(who + std::to_string(needed) + " states, and " + limit);
 }
 
-// `limit` says how many states there may be, `most`; `reason` as in Status.
+// `limit` says that there may be `most` states. `reason` is that of Status.
 Status too_many_states(int64_t needed, int64_t held, int64_t most, std::string_view field,
                        const std::string& limit, std::string_view reason) {
   if (needed > most) return never_fits(needed, field, limit);

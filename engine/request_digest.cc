@@ -10,7 +10,7 @@ namespace {
 template <typename T>
 concept Number = std::integral<T> || std::floating_point<T>;
 
-// Adds fields one after the other. Whatever varies in length is preceded by its length, so that
+// Adds fields one after another. A field of variable length is preceded by its length, so that
 // different fields never give the same bytes.
 class Digester {
  public:
@@ -80,13 +80,13 @@ RequestDigest digest_of(const GenerateRequest& request) {
                max_time, max_queue_time, seed, sampling, penalties, stop, stop_text, end_of_turn,
                ignore_eos, tokenizer, top_log_probs, keep, expected_position, request_id, delivery,
                stored, came, held_bytes] = request;
-  static_cast<void>(model);  // by whichever name
+  static_cast<void>(model);  // the model may be named by an alias
   static_cast<void>(tokenizer);
-  static_cast<void>(max_queue_time);  // changes nothing that the call brings
-  static_cast<void>(came);            // says nothing of what is asked
+  static_cast<void>(max_queue_time);  // does not change the answer
+  static_cast<void>(came);            // is not part of the request's meaning
   static_cast<void>(stored);          // likewise
   static_cast<void>(held_bytes);      // follows from the rest
-  static_cast<void>(shared);          // changes no value
+  static_cast<void>(shared);          // does not change any value
   Digester digester;
   digester.add_all(caller.name, session, state, prompt, turn, begin, samples, max_values, max_time,
                    seed, sampling, penalties, stop, stop_text, end_of_turn, ignore_eos,

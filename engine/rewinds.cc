@@ -12,7 +12,7 @@ int64_t ceil_of(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-// A launch of several steps ends behind the place of a snapshot by less than its steps.
+// A launch of several steps may pass the place of a snapshot by up to its steps less one.
 int64_t snapshots_of(const EngineOptions& options, int steps) {
   if (options.rewind_values == 0) return 0;
   return ceil_of(options.rewind_values + steps - 1, options.rewind_every) + 1;
@@ -36,7 +36,7 @@ Rewinds::Rewinds(Model& model, const EngineOptions& options)
 int64_t Rewinds::bytes() const {
   const int64_t logged = std::ssize(values_) * static_cast<int64_t>(sizeof(int32_t));
   const int64_t noted = std::ssize(inputs_) * static_cast<int64_t>(sizeof(int64_t));
-  // A session that is going back has the values of its way there, too.
+  // A session that is rewinding also has the values of its way.
   const int64_t way = sessions_ * (room_ - window_) * static_cast<int64_t>(sizeof(int32_t));
   return sessions_ * snapshots_ * model_.layout().fixed_bytes() + logged + noted + way;
 }
@@ -82,8 +82,8 @@ void Rewinds::note(const Session& session, std::span<const int32_t> values) {
 
 // --- Snapshots ---
 
-// One is due where the session has passed a multiple of `every_` since the last, and where its past
-// begins, unless the state is that of an empty sequence.
+// A snapshot is due when the session has passed a multiple of `every_` since the last one. It is
+// also due where the session's past begins, unless the sequence was empty there.
 bool Rewinds::is_due(const Session& session) const {
   const Past& past = pasts_[session.slot];
   if (past.kept == 0 && !past.from_empty) return true;
@@ -96,7 +96,7 @@ bool Rewinds::ready(const Session& session) {
   Past& past = pasts_[session.slot];
   if (past.copied < 0) {
     past.copied = 0;
-    past.kept = std::min(past.kept, snapshots_ - 1);  // the oldest makes room
+    past.kept = std::min(past.kept, snapshots_ - 1);  // the oldest snapshot makes room
     past.inputs = session.consumed();
     due_.push_back(session.slot);
   }
@@ -104,8 +104,8 @@ bool Rewinds::ready(const Session& session) {
   return past.copied < 0;
 }
 
-// Copies the snapshots that are due, oldest first, as far as the turn's bytes allow. A snapshot has
-// no caches: what the session's own hold of earlier positions is never written again.
+// Copies the snapshots that are due, oldest first, within the turn's budget of bytes. A snapshot
+// has no caches: the session's own cache entries for earlier positions are never overwritten.
 void Rewinds::copy_due() {
   const int64_t whole = model_.layout().fixed_bytes();
   while (left_ > 0 && !due_.empty()) {
@@ -137,7 +137,7 @@ void Rewinds::leave(const Session& session) {
 
 // --- Going back ---
 
-// One position after the consumed values, where that is something.
+// One more than the consumed values, if there are any.
 int64_t Rewinds::position_of(const Past& past, int64_t inputs) {
   return inputs == 0 ? past.begun : inputs + 1;
 }

@@ -10,9 +10,9 @@ namespace {
 
 constexpr Duration kWaitWithCalls = std::chrono::milliseconds(50);
 constexpr Duration kWaitWithPace = std::chrono::milliseconds(2);
-constexpr Duration kMostBehind = std::chrono::seconds(1);  // of an account that may make new calls
+constexpr Duration kMostBehind = std::chrono::seconds(1);  // for an account that makes new calls
 constexpr Duration kWaitIdle = std::chrono::seconds(1);
-constexpr int64_t kWorkPerTurn = 256;  // of commands: about a millisecond
+constexpr int64_t kWorkPerTurn = 256;  // units of commands: about a millisecond
 
 }  // namespace
 
@@ -51,7 +51,7 @@ void Scheduler::end_all(Status status) {
 
 void Scheduler::drain() {
   draining_.store(true, std::memory_order_release);
-  mailbox_.nudge();  // calls that wait are refused at once
+  mailbox_.nudge();  // waiting calls are refused at once
 }
 
 Status Scheduler::check_pace(const Caller& caller) const {
@@ -106,8 +106,9 @@ void Scheduler::wait() {
   mailbox_.wait(steps_.paces() ? kWaitWithPace : active_calls() > 0 ? kWaitWithCalls : kWaitIdle);
 }
 
-// Runs commands up to the work of one turn, of those that had come before the calls were ended: a
-// call that comes after the end of another finds its slot. True when there was one.
+// Runs commands up to one turn's amount of work, but only those that came before the calls were
+// ended, so that a call that comes after the end of another finds its slot. Returns true if there
+// were any.
 bool Scheduler::run_commands(size_t waiting) {
   int64_t work = 0;
   for (size_t i = 0; i < waiting && work < kWorkPerTurn; ++i) {

@@ -18,13 +18,13 @@ namespace {
 
 constexpr Duration kExpiryInterval = std::chrono::seconds(1);
 
-// From the system: a session's id must not be guessed.
+// Random bits from the system, because a session's id must not be guessable.
 uint64_t random_bits() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
 }
 
-// Keeps one of the states that take_room() counted, for as long as it lives.
+// Keeps one of the states that take_room() has counted in the count, for as long as it lives.
 std::shared_ptr<const void> counted_for(const Caller& caller) {
   if (caller.usage == nullptr) return nullptr;
   return {caller.usage.get(), [usage = caller.usage](const void*) { usage->end_state(); }};
@@ -59,7 +59,8 @@ Status Sessions::take_room(int needed, const Caller& caller, std::string_view fi
     own = spare_.oldest(caller.account);
     if (own == nullptr) break;
   }
-  // Last, because it counts. Without a quota too: one may come while the sessions are there.
+  // Last, because it counts the states. It also counts without a quota: the account may get one
+  // while the sessions exist.
   if (caller.usage == nullptr) return {};
   const int64_t most = caller.limits.sessions.value_or(std::numeric_limits<int64_t>::max());
   if (caller.usage->begin_states(needed, most)) return {};

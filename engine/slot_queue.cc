@@ -12,9 +12,9 @@ namespace runnel {
 namespace {
 
 constexpr Duration kKeepsEach = std::chrono::seconds(1);
-constexpr double kMemory = 10;      // seconds that a rate looks back
-constexpr double kFewest = 0.05;    // slots, decayed: none in three times kMemory
-constexpr double kLongest = 86400;  // seconds that an estimate is worth telling
+constexpr double kMemory = 10;      // seconds: the time constant of the decay
+constexpr double kFewest = 0.05;    // slots: one, decayed for three times kMemory
+constexpr double kLongest = 86400;  // seconds: longer estimates are not worth telling
 
 double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -73,7 +73,7 @@ QueuedCall* SlotQueue::next(TimePoint now, int free,
   return nullptr;
 }
 
-// The call that has its turn.
+// The call whose turn it is.
 QueuedCall* SlotQueue::first(TimePoint now, int free,
                              const std::function<bool(const QueuedCall&)>& may) {
   const int most = now < rests_until_ ? std::max(free, 1) : std::numeric_limits<int>::max();
@@ -86,7 +86,7 @@ QueuedCall* SlotQueue::first(TimePoint now, int free,
   return best;
 }
 
-// To the end of the round and of its caller's calls.
+// Puts a call at the end of the round, and after the other calls of its caller.
 void SlotQueue::put_back(QueuedCall& call) {
   call.keeps_since.reset();
   call.turns->served = ++turn_;

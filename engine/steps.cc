@@ -53,7 +53,7 @@ void Steps::start(std::unique_ptr<Generation> generation) {
   }
 }
 
-// Gives the first sample its prompt; where there is nothing to consume, sampling starts at once.
+// Gives the first sample its prompt. If there is nothing to consume, sampling starts at once.
 void Steps::begin_feeding(Generation& generation) {
   Session& session = *generation.samples[0].session;
   if (session.pending == kNoValue && !generation.request.prompt.empty()) {
@@ -69,8 +69,8 @@ void Steps::begin_feeding(Generation& generation) {
   sessions_.set(session, {});
 }
 
-// Notes what the session of the first sample has consumed of its prompt, and keeps its state where
-// later prompts are likely to part from this one.
+// Records what the session of the first sample has consumed of its prompt, and keeps its state
+// where later prompts are likely to differ from this one.
 void Steps::keep_prefix(Generation& generation) {
   if (!generation.prefix) return;
   PrefixKey& prefix = *generation.prefix;
@@ -110,7 +110,7 @@ void Steps::start_sample(Generation& generation, int index) {
     sessions_.rewinds().note(session, {&first.value, 1});
   }
   if (reason) {
-    // The session keeps a value that was given and not consumed, so its slot must have it.
+    // The session keeps a value that was given but not consumed, so its slot must have it.
     sessions_.set(session, {});
     finish_sample(generation, index, *reason);
     return;
@@ -157,7 +157,8 @@ void Steps::feed_again(Session& session, std::vector<int32_t> values, const Call
   if (refeed.feed.unfed().empty()) end(refeed, {});
 }
 
-// A session that knows no value takes the first of a feed as its pending one, without a step.
+// A session without a known value takes the first value of a feed as its pending one, without a
+// step.
 void Steps::begin(Feed& feed) {
   feed.fed = 0;
   feed.came = time_.now();
@@ -196,7 +197,7 @@ void Steps::gather() {
   }
 }
 
-// Sends a retry the values of the earlier try. After the last one the retry samples, or ends as
+// Sends a retry the values of the earlier try. After the last value, the retry samples, or ends as
 // that try did.
 void Steps::resend_recorded(Generation& generation) {
   if (!resend(generation, time_.now())) {
@@ -249,13 +250,13 @@ void Steps::gather_samples(Generation& generation) {
   }
 }
 
-// The stream has no room: the generation is left out until its reader makes some.
+// The stream has no room: the generation pauses until its reader makes some.
 void Steps::note_stall(Generation& generation) {
   if (!generation.stalled_since) generation.stalled_since = time_.now();
   generation.stream->starve();
 }
 
-// Notes who has a share of this plan, for the turns of the next.
+// Records who has a share of this plan, for the turns of the next plan.
 void Steps::note_served() {
   for (const Share& share : plan_.shares) {
     const Subject& subject = subjects_[share.candidate];
@@ -300,7 +301,7 @@ bool Steps::may_stay_on_its_way() const {
          std::ranges::all_of(candidates_, only_samples);
 }
 
-// Hands out the values of all launches on their way but the last `but`.
+// Hands out the values of all launches in flight except the last `but`.
 void Steps::settle(int but) {
   while (launches_.on_their_way() > but) {
     if (Status s = launches_.collect(); !s.ok()) return fail(s);
@@ -331,7 +332,7 @@ void Steps::hand_out(const Launch& launch) {
 
 void Steps::hand_out(const Subject& subject, const Emitted& emitted) {
   if (subject.score != nullptr) {
-    ScoredChunk& scored = subject.score->scored;  // what follows is reserved for the message
+    ScoredChunk& scored = subject.score->scored;  // memory for this was reserved with the message
     scored.log_probs.push_back(emitted.log_prob);
     scored.top.insert(scored.top.end(), emitted.top.begin(), emitted.top.end());
     return;
@@ -352,7 +353,7 @@ void Steps::hand_out(const Subject& subject, const Emitted& emitted) {
   if (reason) finish_sample(generation, subject.index, *reason);
 }
 
-// A session has consumed `inputs` more of the values that it is given.
+// Counts `inputs` more of the given values as consumed by a session.
 void Steps::advance(const Subject& subject, int inputs) {
   metrics_.values_consumed.add(inputs);
   subject.turns().charge(inputs, time_.now());
@@ -413,7 +414,7 @@ void Steps::end_if_due(Generation& generation) {
     return;
   }
   const TimePoint now = time_.now();
-  // The room is asked for again: gather() has not yet seen what was read since then.
+  // The room is checked again, because gather() has not seen what was read since then.
   if (generation.stalled_since && now - *generation.stalled_since >= options_.stall_timeout &&
       generation.stream->room() < std::max(1, generation.live_samples())) {
     end(generation, {Code::kAborted,
@@ -421,8 +422,8 @@ void Steps::end_if_due(Generation& generation) {
                      "sampled"});
     return;
   }
-  // A record is sent completely, however late, unless its session has let go of it: nothing else
-  // counts the memory that it holds.
+  // A record is sent to its end, however late, unless its session has released it: then nothing
+  // else counts its memory.
   if (generation.phase == GenerationPhase::kResending) {
     if (generation.record.use_count() > 1) return;
     end(generation, {Code::kAborted,
@@ -467,7 +468,7 @@ void Steps::finish_sample(Generation& generation, int index, FinishReason reason
                              .position = sample.session->position,
                              .elapsed = time_.now() - generation.admitted,
                              .first_value = first};
-  // Frees the slot before the client hears of the end: it may call again at once.
+  // Frees the slot before the client learns of the end, because it may call again at once.
   sessions_.give_back(*std::exchange(sample.session, nullptr), time_.now(), generation.answered(),
                       generation.worth_of(PrefixWorth::kAnswer));
   if (generation.record) {

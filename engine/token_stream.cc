@@ -101,7 +101,7 @@ void TokenStream::end(Status status) {
     std::lock_guard lock(mutex_);
     if (ended_) return;
     ended_ = true;
-    resume_ = nullptr;  // the scheduler may be gone when the reader comes for the rest
+    resume_ = nullptr;  // the scheduler may be gone when the reader takes the rest
     end_ = std::move(status);
   }
   wake_if_due();

@@ -19,7 +19,7 @@ Status outside(std::string_view field, const std::string& value, const std::stri
 }
 
 Status between(std::string_view field, float value, float low, float high) {
-  if (value >= low && value <= high) return {};  // false for a NaN as well
+  if (value >= low && value <= high) return {};  // NaN fails this, too
   return outside(field, number_text(value), number_text(low), number_text(high));
 }
 
@@ -35,7 +35,7 @@ Status above_zero(std::string_view field, float value, float most) {
 }
 
 Status validate_ranges(const Sampling& sampling, const Spec& spec) {
-  // Callers may ask for less: set_temperature() makes that greedy.
+  // Callers may set a lower one: set_temperature() makes that greedy.
   const float temperature = sampling.temperature;
   if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature)) {
     return outside(fields::kTemperature, number_text(temperature), "0",
@@ -44,7 +44,7 @@ Status validate_ranges(const Sampling& sampling, const Spec& spec) {
   if (Status s = between(fields::kTopK, int64_t{sampling.top_k}, 0, spec.vocabulary); !s.ok()) {
     return s;
   }
-  // The most likely value is always kept, so that a greedy choice takes 0 as well.
+  // The most likely value is always kept, so a greedy choice also allows 0.
   const bool is_free = sampling.greedy && sampling.top_p == 0;
   if (Status s = above_zero(fields::kTopP, sampling.top_p, 1); !s.ok() && !is_free) return s;
   return between(fields::kMinP, sampling.min_p, 0.0F, 1.0F);

@@ -25,7 +25,7 @@ const std::optional<std::string>& session_of(const QueuedCall& call) {
   return call.score ? call.score->origin.session : call.generation->request.session;
 }
 
-// The field of the request that asks for the slots.
+// The field of the request that determines the number of slots.
 std::string_view asks_for_slots(const QueuedCall& call) {
   return call.score ? std::string_view() : fields::kSamples;
 }
@@ -57,7 +57,7 @@ Status WaitingRoom::check_kept() const {
   return queue_.keeps() ? others_wait(queue_.size(), false) : Status();
 }
 
-// Why a call that needs `needed` slots does not have them while calls wait.
+// Why a call that needs `needed` slots does not get them while calls wait.
 Status WaitingRoom::why_waiting(int needed, const Caller& caller, std::string_view field,
                                 bool may_wait) const {
   const Status status = sessions_.check_room(needed, caller, field);
@@ -129,7 +129,7 @@ bool WaitingRoom::serve(const std::function<Status()>& refusal,
     const auto may = [this](const QueuedCall& call) { return may_go_on(call); };
     for (int i = 0;; ++i) {
       QueuedCall* const call = queue_.next(time_.now(), sessions_.unclaimed_slots(), may);
-      if (call == nullptr || i == kMostPerTurn) break;  // the next turn is its
+      if (call == nullptr || i == kMostPerTurn) break;  // the call waits for the next turn
       go_on(queue_.take(*call));
       served = true;
     }
@@ -144,8 +144,8 @@ bool WaitingRoom::serve(const std::function<Status()>& refusal,
   return served;
 }
 
-// Whether its account may hold the slots that it needs, whatever is free. The slot of the session
-// that it starts from is not free for it.
+// Whether the account may hold the slots that the call needs, however many are free. The slot of
+// the session that the call starts from does not count as free for it.
 bool WaitingRoom::may_go_on(const QueuedCall& call) const {
   const Caller& caller = caller_of(call);
   const auto& session = session_of(call);
@@ -159,7 +159,7 @@ void WaitingRoom::end_all(const Status& status) {
   end_if([&](const QueuedCall&) { return status; });
 }
 
-// Ends the calls for which there is a reason. True when there was one.
+// Ends the calls for which `why` gives a reason. Returns true if there were any.
 bool WaitingRoom::end_if(const std::function<std::optional<Status>(const QueuedCall&)>& why) {
   const int before = queue_.size();
   queue_.remove_if([&](QueuedCall& call) {
@@ -175,20 +175,20 @@ bool WaitingRoom::end_if(const std::function<std::optional<Status>(const QueuedC
   return queue_.size() < before;
 }
 
-// Tells newcomers their places at once, and the others when their place has changed, at most once a
-// second.
+// Tells newcomers their places at once. The others hear when their place has changed, at most once
+// a second.
 void WaitingRoom::tell_places() {
   const TimePoint now = time_.now();
   const bool again = now >= next_tell_;
   if (!again && !has_untold_) return;
   if (again) next_tell_ = now + kTellInterval;
   has_untold_ = false;
-  int64_t slots = -std::max(sessions_.unclaimed_slots(), 0);  // still to come free
+  int64_t slots = -std::max(sessions_.unclaimed_slots(), 0);  // slots that must become free
   Queued queued;
   queued.place = 0;
   for (QueuedCall* const call : queue_.in_order()) {
     ++queued.place;
-    const bool may = may_go_on(*call);  // else nobody knows when, and the others pass it by
+    const bool may = may_go_on(*call);  // otherwise its time is unknown, and others overtake it
     if (may) slots += call->slots;
     if (call->generation == nullptr) continue;
     if (call->told && now - call->told_at < kTellInterval) continue;

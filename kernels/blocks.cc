@@ -12,7 +12,8 @@ namespace {
 constexpr std::array<int8_t, 16> kMxfp4Values = {0, 1,  2,  3,  4,  6,  8,  12,
                                                  0, -1, -2, -3, -4, -6, -8, -12};
 
-// The largest scale of MXFP4 with which every weight is finite: 2^124, as 12 * 2^125 is not.
+// The largest scale of MXFP4 for which every weight is finite: 2^124, because 12 * 2^125 is not
+// finite.
 constexpr int kMxfp4MostScale = 252;
 
 const uint8_t* bytes_at(const std::byte* from) { return reinterpret_cast<const uint8_t*>(from); }
@@ -25,10 +26,10 @@ uint16_t bits_at(const std::byte* from) {
 
 float half_at(const std::byte* from) { return widened_f16(bits_at(from)); }
 
-// Byte i of 16 has weight i in its lower half and weight i + 16 in its upper half.
+// Byte i of 16 holds weight i in its lower half and weight i + 16 in its upper half.
 int halved(const uint8_t* bytes, int i) { return i < 16 ? bytes[i] & 15 : bytes[i - 16] >> 4; }
 
-// Weights are `of(i)` times one scale.
+// A run whose weights are `of(i)` times one scale.
 template <typename Of>
 BlockRun with_scale(float scale, Of of) {
   BlockRun run{.q = {}, .d = scale};
@@ -55,7 +56,7 @@ BlockRun run_of_q8_0(const std::byte* block) {
   return with_scale(half_at(block), [&](int i) { return q[i]; });
 }
 
-// A scale and a minimum of six bits each, of one of the 8 runs of Q4_K and Q5_K.
+// A run of Q4_K or Q5_K, which has a scale and a minimum of six bits each; a block has 8 runs.
 BlockRun with_minimum(const std::byte* block, int part) {
   const RunFactors factors = run_factors(block, part);
   const auto scale = static_cast<int8_t>(factors.scale);
@@ -103,7 +104,7 @@ BlockRun run_of_iq4_nl(const std::byte* block) {
   return with_scale(half_at(block), [&](int i) { return kIq4NlValues[halved(nibbles, i)]; });
 }
 
-// The scale is a power of two, and the values of the table are twice the numbers.
+// The scale is a power of two. The values of the table are twice the numbers.
 BlockRun run_of_mxfp4(const std::byte* block) {
   const uint8_t* const bytes = bytes_at(block);
   return with_scale(std::ldexp(1.0F, bytes[0] - 128),

@@ -9,20 +9,20 @@ namespace {
 
 bool is_number(DType type) { return type == DType::kF32 || type == DType::kBF16; }
 
-// No matrix, or one of fp32 and of this shape.
+// No matrix, or an fp32 matrix of this shape.
 bool is_none_or_like(View view, View shape) {
   return view.data == nullptr ||
          (view.type == DType::kF32 && view.rows == shape.rows && view.cols == shape.cols &&
           (view.rows <= 1 || view.stride >= view.cols));
 }
 
-// The same, or one row for all rows of the shape.
+// The same, or one row that is used for all rows of the shape.
 bool is_none_or_row_or_like(View view, View shape) {
   if (view.stride == 0 && view.rows == shape.rows) view.stride = view.cols;
   return is_none_or_like(view, shape);
 }
 
-// There, and of fp32 and so many columns.
+// One row of fp32 with `cols` columns.
 bool is_row(View view, int64_t cols) {
   return view.data != nullptr && view.type == DType::kF32 && view.rows == 1 && view.cols == cols;
 }
@@ -73,7 +73,7 @@ void check_terms(const Mamba1Terms& terms, const Recurrence& recurrence,
         "recur: decay and gate [inputs, heads * dv]");
 }
 
-// `size` columns for each of the heads, or for each group of as many heads.
+// `size` columns for each head, or for each of several equally large groups of heads.
 bool is_shared(View view, int rows, int heads, int size) {
   return is_input(view, rows, view.cols) && view.cols > 0 && view.cols % size == 0 &&
          heads % (view.cols / size) == 0;

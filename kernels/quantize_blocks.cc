@@ -28,7 +28,7 @@ uint16_t rounded_f16(float number) {
   return static_cast<uint16_t>(sign | ((rounded >> 13) - (112U << 10)));
 }
 
-// 1 / scale; 0 where that could be beyond fp32, of scales that half precision rounds to 0.
+// 1 / scale; 0 if that could overflow fp32. Half precision rounds such scales to 0.
 float inverse_of(float scale) { return std::fabs(scale) < 0x1p-100F ? 0.0F : 1.0F / scale; }
 
 void put_scale(float scale, std::byte* to) {
@@ -36,7 +36,7 @@ void put_scale(float scale, std::byte* to) {
   std::memcpy(to, &bits, sizeof(bits));
 }
 
-// The number of the largest size has the integer -8.
+// The number of the largest magnitude gets the integer -8.
 void quantize_q4_0(Run numbers, std::byte* to) {
   const float most =
       *std::ranges::max_element(numbers, {}, [](float number) { return std::fabs(number); });

@@ -12,7 +12,7 @@ int32_t begin_value(const Begin& begin, uint64_t seed, uint32_t stream) {
     sum += begin.histogram[value];
     if (u < sum) return static_cast<int32_t>(value);
   }
-  // Rounding left the sum a little short of u: the last value that has any weight.
+  // Rounding left the sum slightly below u: takes the last value that has any weight.
   auto value = static_cast<int32_t>(begin.histogram.size()) - 1;
   while (begin.histogram[value] == 0.0F) --value;
   return value;

@@ -14,14 +14,14 @@ namespace {
 
 constexpr int kValues = 8;
 constexpr auto kAtMost = std::chrono::minutes(1);
-constexpr float kLeast = -1e6F;  // far below ln of the least number that fp32 has
+constexpr float kLeast = -1e6F;  // far below ln of the smallest positive fp32 number
 
 Status overflows(const std::string& what) {
   return invalid_argument("the forward pass does not work with these weights: " + what +
                           "; expected numbers that fp32 can hold, as of a trained model");
 }
 
-// Values from both ends of the vocabulary and from between.
+// Values from both ends and the middle of the vocabulary.
 std::vector<int32_t> some_values(const Spec& spec) {
   const int64_t end = spec.max_length() == 0 ? kValues : spec.max_length();
   std::vector<int32_t> values(std::min<int64_t>(kValues, end));
@@ -47,13 +47,13 @@ Result<float> score(Model& model, int32_t value) {
   }
 }
 
-// The first part of the state in slot 0 with a number that is not finite, or "".
+// The first part of the state in slot 0 that has a number that is not finite, or "".
 std::string part_that_overflows(Model& model) {
   std::vector<std::byte> state(static_cast<size_t>(model.layout().state_bytes));
   model.read(0, 0, state);
   for (const StatePart& part : model.layout().parts) {
     if (part.type != DType::kF32) continue;
-    const int64_t entries = part.paged ? 1 : part.shape[0];  // pages that these values use
+    const int64_t entries = part.paged ? 1 : part.shape[0];  // the pages that these values use
     for (int64_t entry = 0; entry < entries; ++entry) {
       const std::byte* from = state.data() + part.offset + entry * part.stride;
       for (int64_t at = 0; at < part.entry_bytes(); at += sizeof(float)) {

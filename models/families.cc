@@ -30,7 +30,7 @@
 namespace runnel {
 namespace {
 
-// How files of a family say whose they are, and who reads them.
+// How a family's files are recognized, and the functions that read them.
 struct Published {
   std::span<const std::string_view> model_types = {};
   bool (*is_untyped)(const PublishedConfig& config) = nullptr;
@@ -46,7 +46,7 @@ const Sizes& sizes_of(const Spec& spec) {
 }
 
 // The row of the family whose part of a spec is Sizes. The functions that take Sizes are overloads
-// of its folder.
+// from the family's folder.
 template <typename Sizes>
 constexpr Family row(const char* name, decltype(Family::read_config) read_config,
                      const Published& published = {}) {

@@ -41,7 +41,7 @@ void LayeredNetwork::read_head(const NetworkParts& parts, NormWeights norm,
               .pack({.weight = head, .rows = parts.bundle.spec.vocabulary}, parts.precision);
 }
 
-// One step over a run of rows: the head only where somebody looks at it.
+// Runs one step over a run of rows. The head runs only for rows whose output is read.
 void LayeredNetwork::forward(const Run& run) const {
   run.lane.embed(run.rows, run.values, run.control, embedding_, run.of(x_.view));
   pass(run);

@@ -33,7 +33,7 @@ void set_cache(std::vector<LayerStates>& layers, DType cache) {
   }
 }
 
-// All that decides the bits of a state.
+// Everything that determines the bits of a state.
 std::string state_numerics(const Spec& spec, const Backend& backend, Precision precision,
                            DType cache) {
   const std::string states = backend.numerics(precision) + "/state-fp32";
@@ -64,7 +64,7 @@ int slots_that_fit(int64_t free_bytes, int64_t session_bytes, int each) {
 Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend,
                                           const ModelLimits& limits, Precision precision,
                                           std::optional<DType> asked_cache) {
-  // Decoding rows come first; a chunk must fit after them, or a prompt would wait for ever.
+  // Decoding rows come first. A chunk must fit after them, or else a prompt would wait forever.
   if (const int chunk = backend.chunk(); chunk > 1 && limits.values < limits.rows + chunk) {
     return invalid_argument(
         "prompts in chunks of " + std::to_string(chunk) + " need batch_values of at least " +

@@ -42,31 +42,31 @@ class RecurrentModel final : public Model {
   Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override;
 
  private:
-  // The buffers that the host fills for a launch, and finds when that is done: in memory that the
-  // backend can reach.
+  // The buffers of a launch, in memory that the backend can reach. The host fills them and reads
+  // the results.
   struct Batch {
     Matrix slot, first, values, head_row, pending, targets;
     Matrix log_probs;
     Buffer sampled_values;  // Sampled [steps][rows]
     Buffer top;             // TopLogProb [steps][rows][kMaxTopLogProbs]
-    Buffer penalties;       // RowPenalties [rows]; empty where no slot takes any
-    Buffer biases;          // LogitBias [rows * kMaxLogitBiases]: packed, those of row 0 first
-    // The shape of it, as stage() has laid it out.
+    Buffer penalties;       // RowPenalties [rows]; empty if no slot takes penalties
+    Buffer biases;          // LogitBias [rows * kMaxLogitBiases]: packed, row 0 first
+    // The shape of the batch, as laid out by stage().
     Rows rows{};
     int inputs = 0;
-    int sampled = 0;          // rows that want kNext, the first ones
-    int scored = 0;           // inputs of kScores rows, right after those
-    std::vector<int> likely;  // by row: how many of the most likely values it wants at each input
+    int sampled = 0;          // rows that want kNext; they come first
+    int scored = 0;           // inputs of kScores rows; they come next
+    std::vector<int> likely;  // by row: the number of most likely values wanted at each input
     bool wants_likely = false;
     bool penalized = false;  // a row has penalties
     int steps = 0;
   };
 
-  // Finds the most likely values at scored inputs: samples from each as if it were a row of its
-  // own.
+  // Finds the most likely values at scored inputs, by sampling from each input as if it were a row
+  // of its own.
   struct Likely {
     Matrix slot, first, head_row, pending;
-    Buffer controls;  // Control [inputs]: the most likely value, with all that may be reported
+    Buffer controls;        // Control [inputs]: most likely value, all that may be reported
     Buffer sampled_values;  // Sampled [inputs]
     Buffer top;             // TopLogProb [inputs][kMaxTopLogProbs]
   };
@@ -76,7 +76,7 @@ class RecurrentModel final : public Model {
   void stage(std::span<const Row> rows, Batch& batch);
   void stage_row(int index, const Row& row, Batch& batch);
   void stage_penalties(std::span<const Row> rows, Batch& batch) const;
-  // Null: none that change a logit.
+  // The penalties of a row; null if none of them changes a logit.
   const Penalties* penalties_of(const Row& row) const {
     if (row.slot >= std::ssize(penalized_)) return nullptr;
     const Penalties* const by = penalized_[row.slot].penalties.get();
@@ -108,18 +108,18 @@ class RecurrentModel final : public Model {
   ModelLimits limits_;
   const std::unique_ptr<Network> network_;
   const StateLayout layout_;
-  const int64_t work_;  // multiply-adds of one input
+  const int64_t work_;  // multiply-adds per input
 
   int64_t slot_bytes_, snapshot_bytes_;
-  int64_t sessions_;                  // slots of sessions, the first ones
+  int64_t sessions_;                  // slots of sessions, which come first
   Buffer states_;                     // of sessions, then of snapshots
   Buffer controls_;                   // Control [slots]
-  std::vector<uint8_t> has_pending_;  // [slots]: what the host knows without asking the device
-  std::vector<Penalized> penalized_;  // of sessions; empty with a mixture, which takes none
+  std::vector<uint8_t> has_pending_;  // [slots]: known to the host without asking the device
+  std::vector<Penalized> penalized_;  // by session; empty with a mixture, which takes none
 
   Matrix head_;
   std::vector<Batch> batches_;  // of the last launches
-  Likely likely_;               // of the last launch that wants it
+  Likely likely_;               // of the last launch that wants them
   Ticket ticket_ = 0;           // of the last submit
   Ticket collected_ = 0;        // of the last one collected
 };
@@ -272,7 +272,7 @@ void RecurrentModel::stage_row(int index, const Row& row, Batch& batch) {
   batch.pending.view.i32()[index] = samples ? kNoValue : row.values.back();
   batch.likely[index] = row.want == Want::kScores ? row.top_log_probs : 0;
   batch.wants_likely |= batch.likely[index] > 0;
-  // Input i is known value i; after it comes known value i + 1, which a score is about.
+  // Input i is known value i. A score is about the value after it, known value i + 1.
   const auto value = [&](int i) {
     if (pending == 1 && i == 0) return kNoValue;
     return row.values[i - pending];
@@ -305,7 +305,7 @@ void RecurrentModel::stage(std::span<const Row> rows, Batch& batch) {
   stage_penalties(rows.first(batch.sampled), batch);
 }
 
-// Writes the penalties of `rows`, the rows that sample, to the buffers of the batch.
+// Writes the penalties of `rows`, which sample, to the buffers of the batch.
 void RecurrentModel::stage_penalties(std::span<const Row> rows, Batch& batch) const {
   batch.penalized =
       std::ranges::any_of(rows, [&](const Row& row) { return penalties_of(row) != nullptr; });
@@ -343,7 +343,7 @@ Run RecurrentModel::run_of(const Batch& batch, Backend& lane, int begin, int end
           .head = head_.view.slice(first, read)};
 }
 
-// Scored inputs come after the sampled ones.
+// Scored inputs come after sampled ones.
 void RecurrentModel::score(const Batch& batch, const Run& run) const {
   const int begin = std::max(run.first, batch.sampled);
   const int count = run.first + run.read - begin;
@@ -379,7 +379,8 @@ Ticket RecurrentModel::submit(std::span<const Row> rows, int steps) {
   return ticket_;
 }
 
-// Takes rows [begin, end) through all steps. A kernel for the whole network knows no penalties.
+// Takes rows [begin, end) through all steps. A kernel for the whole network does not apply
+// penalties.
 void RecurrentModel::pass(const Batch& batch, Backend& lane, int begin, int end) const {
   const Run run = run_of(batch, lane, begin, end);
   const SampledTo to = sampled(batch, 0).from(begin);

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 18;  // elements that are widened at a time
 
-// What a backend takes the tensor's elements as: bf16 stays as it is, all else is fp32.
+// The type in which a backend gets the tensor's elements: bf16 stays bf16, everything else becomes
+// fp32.
 DType type_of(const Tensor& tensor) {
   return tensor.type == StoredType::kBF16 ? DType::kBF16 : DType::kF32;
 }
@@ -22,7 +23,7 @@ bool can_be_used_in_place(const Tensor& tensor) {
          reinterpret_cast<uintptr_t>(tensor.bytes.data()) % bytes_of(tensor.type) == 0;
 }
 
-// The elements of all tensors, one after another: where they lie or in `room`.
+// The elements of all tensors, one after another, in place or in `room`.
 const void* in_one_place(std::span<const Tensor* const> tensors, DType type,
                          std::vector<std::byte>& room) {
   if (tensors.size() == 1 && can_be_used_in_place(*tensors[0]) && type == type_of(*tensors[0])) {
@@ -43,7 +44,7 @@ const void* in_one_place(std::span<const Tensor* const> tensors, DType type,
   return room.data();
 }
 
-// Of tensors of one type, as they are stored, one after another.
+// The stored bytes of tensors of one type, one after another.
 const void* stored_in_one_place(std::span<const Tensor* const> tensors,
                                 std::vector<std::byte>& room) {
   if (tensors.size() == 1) return tensors[0]->bytes.data();
@@ -53,7 +54,7 @@ const void* stored_in_one_place(std::span<const Tensor* const> tensors,
   return room.data();
 }
 
-// The same numbers in a plain type: blocks are widened into `room`.
+// The same numbers in a plain type. Blocks are widened into `room`.
 Tensor plain(const Tensor& tensor, std::vector<float>& room) {
   if (!is_blocks(tensor.type)) return tensor;
   room = widened(tensor);
@@ -68,7 +69,8 @@ Tensor rows_of(Tensor tensor, int64_t first, int64_t rows) {
   return tensor;
 }
 
-// The rows of runs of `rows` that begin at `first` and at each row `every` later, in `room`.
+// Copies to `room` the runs of `rows` rows that begin at row `first` and at every `every` rows
+// after it.
 Tensor runs_of(const Tensor& tensor, int64_t first, int64_t rows, int64_t every,
                std::vector<std::byte>& room) {
   Tensor gathered = tensor;
@@ -102,7 +104,7 @@ Span host_span(std::span<const std::byte> from) {
   return {const_cast<std::byte*>(from.data()), std::ssize(from)};
 }
 
-// A matrix of the tensor's size: its last dimension are the columns.
+// A matrix of the tensor's size, whose columns are the tensor's last dimension.
 Matrix matrix_for(const Tensor& tensor, DType type, Backend& backend) {
   const int64_t cols = tensor.shape.back();
   return make_matrix(backend, type, static_cast<int>(tensor.elements() / cols),

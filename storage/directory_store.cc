@@ -16,7 +16,7 @@ constexpr std::string_view kStateEnd = ".state";
 constexpr std::string_view kServer = "server-";
 constexpr std::string_view kListed = "listed-";
 constexpr size_t kKeyLength = 64;
-// A file that belongs to nothing may be of a call that still runs, until it is this old.
+// A file that belongs to nothing may be of a call that still runs, until the file is this old.
 constexpr int64_t kOldMs = 3600 * 1000;
 
 std::string record_name(const std::string& key) { return key + std::string(kRecordEnd); }
@@ -25,7 +25,7 @@ std::string state_name(const std::string& key, int64_t epoch) {
   return key + "." + std::to_string(epoch) + std::string(kStateEnd);
 }
 
-// How the names of a list's files begin. The key of a session and its id follow.
+// The beginning of the names of a list's files. The key of a session and its id follow.
 std::string list_prefix(const std::string& list) { return std::string(kListed) + list + "-"; }
 
 std::string listed_name(const std::string& key, const Record& record) {
@@ -36,7 +36,7 @@ std::string server_name(const std::string& owner) {
   return std::string(kServer) + owner.substr(0, owner.find('/'));
 }
 
-// Bytes that are given as one piece.
+// Returns bytes as one piece.
 std::function<std::string()> once(std::string text) {
   return [text = std::move(text)]() mutable { return std::exchange(text, ""); };
 }
@@ -89,8 +89,8 @@ Status DirectoryStore::write(const std::string& key, const Record& record) {
                          sync_ == SyncMode::kEach);
 }
 
-// Whether no call of `owner` can run: this server begins one call of a session at a time, and the
-// process of another server holds a lock for as long as it lives.
+// Whether no call of `owner` can be running: this server begins only one call of a session at a
+// time, and the process of another server holds a lock for as long as it lives.
 bool DirectoryStore::is_dead(const std::string& owner) const {
   const std::string name = server_name(owner);
   return name == server_name(replica_) || !folder_.is_locked(name);
@@ -112,14 +112,14 @@ Result<Begun> DirectoryStore::begin(const std::string& key, const Claim& claim) 
 
 Result<std::optional<Record>> DirectoryStore::look(const std::string& key) { return read(key); }
 
-// Applies `change` to the record, which is written if it says true.
+// Applies `change` to the record, and writes the record if it returns true.
 Result<bool> DirectoryStore::change_record(const std::string& key, const RecordChange& change) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
   return change_locked(key, change);
 }
 
-// The same with the lock held.
+// The same, with the lock already held.
 Result<bool> DirectoryStore::change_locked(const std::string& key, const RecordChange& change) {
   auto record = read(key);
   if (!record.ok()) return record.status();
@@ -129,8 +129,8 @@ Result<bool> DirectoryStore::change_locked(const std::string& key, const RecordC
 }
 
 // The same with a new state. The state is written first, under a name that no record has yet. It is
-// not written in vain, nor over the state of a call that has ended. A call that was fenced off
-// leaves the record as it is.
+// not written if the change would fail, nor over the state of a call that has ended. A call that
+// was fenced off leaves the record unchanged.
 Result<bool> DirectoryStore::change_state(const std::string& key, int64_t epoch,
                                           const Snapshot& snapshot, bool durable,
                                           const RecordChange& change) {
@@ -178,16 +178,16 @@ Result<bool> DirectoryStore::log(const std::string& key, const Holder& holder,
       key, [&](Record& record) { return log_record(record, holder, clock_.unix_ms(), entry); });
 }
 
-// With kInterval what was written before may be on the disk. It must not be given up for bytes that
-// are not.
+// With kInterval, the previous state may already be on disk. It must not be removed in favour of
+// bytes that are not.
 Result<bool> DirectoryStore::settle(const std::string& key, int64_t saved,
                                     const Snapshot& snapshot) {
   return change_state(key, saved, snapshot, sync_ != SyncMode::kNone,
                       [&](const Record& record) { return may_settle(record, saved); });
 }
 
-// The state is written to a temporary file before the lock is taken, because that can take long and
-// others need the lock. It gets its name with the lock held, when the epoch is known.
+// The state is written to a temporary file before the lock is taken, because writing may be slow
+// and others need the lock. The file gets its name under the lock, when the epoch is known.
 Result<int64_t> DirectoryStore::create(const std::string& key, const NewSession& session,
                                        const Snapshot* snapshot) {
   WrittenState written;
@@ -200,7 +200,7 @@ Result<int64_t> DirectoryStore::create(const std::string& key, const NewSession&
     written = std::move(*state);
   }
   auto epoch = create_record(key, session, snapshot, written);
-  if (!written.file.empty()) folder_.remove(written.file);  // if it has no other name by now
+  if (!written.file.empty()) folder_.remove(written.file);  // unless it has its final name by now
   return epoch;
 }
 
@@ -223,12 +223,12 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
   if (status.ok()) status = write(key, record);
   if (status.ok()) return record.epoch;
   remove_unused(key, record.epoch);
-  const auto left = read(key);  // it may be there, and only its name not be durable
+  const auto left = read(key);  // it may exist without its name being durable
   if (left.ok() && !*left) remove_from_list(key, record);
   return status;
 }
 
-// With the lock held. The file is empty, and its name is durable when that of the record is.
+// With the lock held. The file is empty. Its name becomes durable together with that of the record.
 Status DirectoryStore::add_to_list(const std::string& key, const Record& record) {
   if (record.list.empty()) return {};
   const auto file = folder_.write_temporary(key, once(""), false);
@@ -243,7 +243,7 @@ void DirectoryStore::remove_from_list(const std::string& key, const Record& reco
 Result<std::vector<std::string>> DirectoryStore::list(const std::string& list,
                                                       const std::string& after, size_t most) {
   const std::string prefix = list_prefix(list);
-  const size_t start = prefix.size() + kKeyLength + 1;  // of the id
+  const size_t start = prefix.size() + kKeyLength + 1;  // where the id starts
   std::vector<std::string> ids;
   const Status status = folder_.each([&](std::string_view name) {
     if (!name.starts_with(prefix) || name.size() <= start) return;
@@ -266,7 +266,7 @@ void DirectoryStore::remove_unused(const std::string& key, int64_t epoch) const 
   }
 }
 
-// A record that cannot be read is deleted as well; sweep() finds its state and its place in a list.
+// An unreadable record is deleted as well. sweep() finds its state and its place in a list.
 Result<bool> DirectoryStore::remove(const std::string& key) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
@@ -352,14 +352,14 @@ Status DirectoryStore::sweep() {
     }
     if (first.ok()) first = status;
   }
-  for (const std::string& name : listed) {  // once the sessions that have expired are gone
+  for (const std::string& name : listed) {  // after expired sessions were removed
     const Status status = sweep_listed(name);
     if (first.ok()) first = status;
   }
   return first;
 }
 
-// Deletes an expired session. A record that cannot be read stays, for people to look at.
+// Deletes an expired session. An unreadable record stays, so that people can examine it.
 Status DirectoryStore::sweep_record(const std::string& key) {
   if (!is_record_key(key)) return {};
   const auto seen = read(key);
@@ -383,7 +383,7 @@ Status DirectoryStore::sweep_state(const std::string& name) {
   return {};
 }
 
-// Deletes the place in a list of a session that is gone.
+// Deletes a session's place in a list after the session is gone.
 Status DirectoryStore::sweep_listed(const std::string& name) {
   const size_t start = list_prefix(std::string(kListNameLength, '0')).size();
   const std::string key = name.size() < start ? "" : name.substr(start, kKeyLength);

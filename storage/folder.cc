@@ -22,7 +22,7 @@ constexpr auto kLockPause = std::chrono::milliseconds(1);
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr mode_t kPrivate = 0700;
 
-// Repeats a call of the system that a signal has interrupted.
+// Repeats a system call if a signal has interrupted it.
 template <typename Call>
 auto uninterrupted(const Call& call) {
   auto result = call();
@@ -30,7 +30,7 @@ auto uninterrupted(const Call& call) {
   return result;
 }
 
-// The lock of a whole file, which belongs to the open file and not to the process.
+// A lock of a whole file. It belongs to the open file, not to the process.
 struct flock whole_file() {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
@@ -140,8 +140,8 @@ Status Folder::write_new(const std::string& name, const std::function<std::strin
   for (std::string piece = next(); !piece.empty(); piece = next()) {
     if (Status s = write_all(file.descriptor(), piece, name); !s.ok()) return s;
   }
-  // After a failure the kernel forgets what it could not write: a second try would succeed without
-  // the bytes.
+  // After a failure, the kernel forgets what it could not write, so a second try would succeed
+  // without the bytes.
   if (durable && disk_.sync_file(file.descriptor()) != 0) return failed("sync", name, errno);
   return {};
 }
@@ -178,7 +178,7 @@ bool Folder::remove(const std::string& name) const {
 }
 
 Status Folder::each(const std::function<void(std::string_view)>& take) const {
-  // A copy of the descriptor would share its position with the other copies.
+  // A duplicate of the descriptor would share its position with the others.
   const int again = openat(directory_.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(again < 0 ? nullptr : fdopendir(again),
                                                     closedir);
@@ -202,7 +202,7 @@ std::optional<int64_t> Folder::written_at(const std::string& name) const {
   return status.st_mtim.tv_sec * int64_t{1000} + status.st_mtim.tv_nsec / 1000000;
 }
 
-// Asks again and again, because a wait in the kernel has no bound.
+// Polls for the lock, because a wait in the kernel has no time limit.
 Result<OpenFile> Folder::lock(const std::string& name, int64_t wait_ms) const {
   OpenFile file(uninterrupted([&] {
     return openat(directory_.descriptor(), name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC,
@@ -228,7 +228,7 @@ bool Folder::is_locked(const std::string& name) const {
   const OpenFile file(uninterrupted([&] {
     return openat(directory_.descriptor(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
   }));
-  if (file.descriptor() < 0) return errno != ENOENT;  // nobody knows
+  if (file.descriptor() < 0) return errno != ENOENT;  // unknown, so assume yes
   struct flock lock = whole_file();
   if (fcntl(file.descriptor(), F_OFD_GETLK, &lock) != 0) return true;
   return lock.l_type != F_UNLCK;

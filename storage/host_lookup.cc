@@ -39,10 +39,10 @@ struct HostLookup::State {
   const Lookup lookup;
   std::mutex mutex;
   std::condition_variable changed;
-  // With mutex held.
+  // With the mutex held.
   bool runs = false;
-  uint64_t ended = 0;  // lookups
-  // Of the last one that has ended.
+  uint64_t ended = 0;  // number of lookups that have ended
+  // The result of the last lookup that has ended.
   int error = 0;
   std::shared_ptr<const Found> found;
 };
@@ -68,8 +68,8 @@ Result<HostLookup::Addresses> HostLookup::find(const std::string& host, const st
   return Addresses(state.found, state.found->list);
 }
 
-// With the state's mutex held, which the thread waits for at its end. It allocates nothing that it
-// could be short of.
+// With the state's mutex held, for which the thread waits at its end. The thread's own code
+// allocates nothing that could fail.
 Status HostLookup::start(const std::string& host, const std::string& port) {
   const auto found = std::make_shared<Found>();
   try {

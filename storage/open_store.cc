@@ -26,7 +26,7 @@ Result<std::shared_ptr<Store>> open_directory(const std::string& path,
   return std::shared_ptr<Store>(std::move(*store));
 }
 
-// The first line of a file that nobody else can read.
+// Reads the first line of a file that nobody else can read.
 Result<std::string> read_password(const std::string& path) {
   const auto file = RegularFile::open(path);
   if (!file.ok()) return file.status();

@@ -41,14 +41,14 @@ SavedAnswer answer_of(const Fields& fields, Faults& faults) {
   return answer;
 }
 
-// Of a record that was written before there were lists, both are empty.
+// A record that was written before lists existed has neither member.
 void read_list(const Fields& fields, Faults& faults, Record& record) {
   if (fields.find("list") == nullptr && fields.find("id") == nullptr) return;
   record.list = text_of(fields, faults, "list");
   record.id = text_of(fields, faults, "id");
 }
 
-// The call that is named after it was saved: one that has an id of its client's.
+// Records the call that was saved last, if its client gave it an id.
 void put_last(Record& record, const std::string& request, const SavedAnswer& answer) {
   const bool is_named = request.starts_with(kNamedCall);
   record.last = is_named ? request : "";
@@ -72,17 +72,17 @@ std::vector<std::string> log_of(const Fields& fields, Faults& faults) {
   return log;
 }
 
-// A call that has ended holds nothing: of two ends, the one that comes late changes nothing.
+// A call that has ended holds nothing, so the later of two ends has no effect.
 bool holds(const Record& record, const Holder& holder) {
   return record.until != 0 && record.epoch == holder.epoch && record.owner == holder.owner;
 }
 
-// Epochs grow with the time, and chance keeps those of one millisecond apart. So no epoch comes
-// twice:
-// - A session that is deleted and made again has none of before: a late writer of the old session
-//   would pass for one of the new.
-// - If a store loses its last writes, a call that begins again has another epoch than the call that
-//   was lost: a server that has a copy of the latter must not take it for the copy of the former.
+// Epochs grow with the time, and random bits separate those of the same millisecond. So no epoch
+// occurs twice:
+// - A session that is deleted and made again has no earlier epoch: otherwise a late writer of the
+//   old session would pass for one of the new.
+// - If a store loses its last writes, a call that begins again gets another epoch than the lost
+//   call: otherwise a server with a copy of the lost state would take it for the new one.
 int64_t epoch_after(int64_t epoch, int64_t now) {
   std::random_device device;
   return std::max(epoch, now * kEpochsPerMs) + 1 + device() % (kEpochsPerMs / 2);

@@ -44,7 +44,7 @@ bool RedisClient::is_usable() const {
   return !is_broken_ && unanswered_ == 0 && !reader_.has_more() && socket_->is_quiet();
 }
 
-// Also database 0 is asked for: a Redis that hangs accepts connections, but does not answer.
+// Also selects database 0, because a hanging Redis accepts connections but does not answer.
 Status RedisClient::log_in() {
   const StoreUrl& url = options_.url;
   if (!options_.password.empty()) {
@@ -52,7 +52,7 @@ Status RedisClient::log_in() {
     const std::array<std::string_view, 3> words = {"AUTH", user, options_.password};
     const Status status = ask(words, RespKind::kText).status();
     if (is_broken_) return status;
-    // Without the error of Redis, which may repeat the password.
+    // Omits the error of Redis, which may repeat the password.
     if (!status.ok()) {
       return {Code::kUnavailable,
               redis_name(url) + " refuses a login with the password of storage.password_file"};
@@ -116,7 +116,7 @@ Result<std::shared_ptr<RedisClient>> RedisPool::take() {
   });
 }
 
-// Redis may have ended since, or have closed the connection.
+// Redis may have ended in the meantime, or may have closed the connection.
 std::unique_ptr<RedisClient> RedisPool::take_idle() {
   std::lock_guard lock(mutex_);
   while (!idle_.empty()) {
@@ -145,8 +145,8 @@ Result<std::unique_ptr<RedisClient>> RedisPool::connect() {
   return failure_.with_retry_after(kTryAgain);
 }
 
-// If one connection hangs or is at its end, the others may be so too: of a Redis that another one
-// has replaced, each would cost a call. Without memory for it a connection is closed.
+// If one connection hangs or has ended, the others may have, too: if another Redis has replaced
+// this one, each of them would cost a call. Without memory for it, a connection is closed.
 void RedisPool::give_back(std::unique_ptr<RedisClient> client) {
   std::vector<std::unique_ptr<RedisClient>> stale;
   const bool is_usable = client->is_usable();

@@ -21,9 +21,9 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kIdleSeconds = 30;  // before the system asks whether the other side is there
+constexpr int kIdleSeconds = 30;  // before the system probes the peer
 
-// Called before anything else can change `errno`.
+// Must be called before anything else can change `errno`.
 std::string tls_error() {
   const char* const reason = ERR_reason_error_string(ERR_get_error());
   return reason == nullptr ? strerror(errno) : reason;
@@ -92,8 +92,8 @@ RedisSocket::~RedisSocket() {
   if (socket_ >= 0) close(socket_);
 }
 
-// Each address of a host gets its share of the time, so that one that does not answer leaves some
-// to the others.
+// Each address of a host gets a share of the time, so that an address that does not answer leaves
+// time for the others.
 Status RedisSocket::connect(RedisDeadline until) {
   const StoreUrl& url = options_.url;
   if (!url.path.empty()) {
@@ -146,7 +146,7 @@ Status RedisSocket::start_tls(RedisDeadline until) {
   tls_.reset(SSL_new(options_.tls.get()));
   const char* const host = options_.url.host.c_str();
   bool is_ready = tls_ != nullptr && SSL_set_fd(tls_.get(), socket_) == 1;
-  // An address is in another field of a certificate than a name, and is not asked for by SNI.
+  // A certificate has addresses in another field than names, and SNI does not carry addresses.
   if (is_ready && X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls_.get()), host) != 1) {
     SSL_set_hostflags(tls_.get(), X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
     is_ready =
@@ -170,8 +170,8 @@ Status RedisSocket::wait_for(short event, RedisDeadline until) const {
   }
 }
 
-// Tries an operation until it has moved bytes. A plain one waits for `event`; TLS says itself which
-// event it waits for. The deadline also ends a reply that comes byte by byte.
+// Tries an operation until it has moved bytes. A plain connection waits for `event`; TLS says
+// itself which event it needs. The deadline also ends a reply that arrives byte by byte.
 Result<size_t> RedisSocket::move_bytes(short event, RedisDeadline until,
                                        const std::function<ssize_t()>& operation) const {
   while (steady_clock::now() < until) {
@@ -206,8 +206,8 @@ Status RedisSocket::send(std::string_view bytes, RedisDeadline until) {
   return {};
 }
 
-// With TLS 1.3 a server refuses a client's certificate only after the handshake: it sends an alert
-// and closes the connection. Then a write fails without the reason, which the next read has.
+// In TLS 1.3, a server rejects a client's certificate only after the handshake: it sends an alert
+// and closes the connection. Then a write fails without the reason, which the next read gets.
 Status RedisSocket::reason_of(const Status& failure) const {
   ERR_clear_error();
   char unused = 0;

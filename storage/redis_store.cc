@@ -14,14 +14,14 @@ namespace runnel {
 namespace {
 
 constexpr std::string_view kPrefix = "runnel:";
-// Pieces that no record names belong to a call that still runs, or to none.
+// Pieces that no record names belong to a running call, or to none.
 constexpr std::string_view kUnnamedMs = "600000";
 constexpr int64_t kMostMs = int64_t{1} << 47;  // an epoch has room for it
-constexpr size_t kAhead = 2;  // pieces that are asked for, or sent, without a reply
-constexpr std::string_view kMostExamined = "1000";  // members of a list, by one script
+constexpr size_t kAhead = 2;                   // pieces that are requested, or sent, before a reply
+constexpr std::string_view kMostExamined = "1000";  // members of a list, per script
 static_assert(kMostBulkBytes >= kMostRecordBytes);
 
-// The time of Redis, and if there is a record its text and version.
+// The time of Redis and, if there is a record, its text and version.
 constexpr std::string_view kRead = R"(
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -89,7 +89,7 @@ end
 return table.concat(lines, '\n')
 )";
 
-// Changes nothing, and is refused where a user may not do with lists what the other scripts do.
+// Changes nothing. It is refused if a user may not do with lists what the other scripts do.
 constexpr std::string_view kMayList = R"(#!lua flags=allow-oom
 redis.call('ZADD', KEYS[1], 'XX', 0, '')
 redis.call('ZREM', KEYS[1], '')
@@ -98,8 +98,8 @@ redis.call('ZRANGEBYLEX', KEYS[1], '-', '+')
 return redis.call('EXISTS', KEYS[1])
 )";
 
-// The first line of kSwap. A call must be able to end, and a session to be deleted, also when the
-// memory is full. A new session is refused then.
+// The first line of kSwap. Even if memory is full, a call must be able to end, and a session to be
+// deleted. A new session is refused then.
 constexpr std::string_view kAlways = "#!lua flags=allow-oom";
 constexpr std::string_view kUnlessFull = "#!lua";
 
@@ -107,8 +107,8 @@ std::string name_of(const std::string& key) { return std::string(kPrefix) + key;
 
 std::string list_name(const std::string& list) { return std::string(kPrefix) + "list:" + list; }
 
-// A session in its list. The order of these is that of their ids: no id has a character before the
-// line's end.
+// A session in its list. Members have the order of their ids, because no id has a character below
+// the newline.
 std::string member_of(const Record& record, const std::string& key) {
   return record.id + "\n" + key;
 }
@@ -117,8 +117,8 @@ std::string piece_name(const std::string& name, size_t number) {
   return name + ":" + std::to_string(number);
 }
 
-// FAILED_PRECONDITION if Redis may delete sessions to make room. A user who may not ask is not
-// told.
+// FAILED_PRECONDITION if Redis may delete sessions to make room. If the user may not ask, the check
+// passes.
 Status check_policy(RedisClient& client, const std::string& redis) {
   constexpr std::string_view kPolicy = "maxmemory_policy:";
   const std::array<std::string_view, 2> words = {"INFO", "memory"};
@@ -135,7 +135,7 @@ Status check_policy(RedisClient& client, const std::string& redis) {
                                          "it to noeviction"};
 }
 
-// Whether a reply has the form that kRead gives it.
+// Whether a reply has the form of kRead's.
 bool is_seen(const RespValue& reply) {
   const auto& items = reply.items;
   if (items.size() != 1 && items.size() != 3) return false;
@@ -156,7 +156,7 @@ Result<std::unique_ptr<RedisStore>> RedisStore::open(RedisOptions options, const
   const auto client = store->pool_.take();
   if (!client.ok()) return client.status();
   if (Status s = check_policy(**client, redis); !s.ok()) return s;
-  // None of these changes anything. Redis before version 7 refuses the second.
+  // None of these changes anything. Redis before version 7 rejects the second.
   const std::string none(2 * sizeof(uint64_t), '0');
   if (const auto seen = store->read(**client, none); !seen.ok()) return seen.status();
   const auto swapped = store->swap(**client, none, {.version = "none"}, false, 0, {});
@@ -195,8 +195,9 @@ Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string
   return seen;
 }
 
-// Gives the record of `seen` to Redis, with these pieces as its state unless there are none. False,
-// and nothing has changed: Redis no longer has the version of `seen`. `is_new`: it had no session.
+// Gives the record of `seen` to Redis, with these pieces as its state, if there are any. Returns
+// false, and changes nothing, if Redis no longer has the version of `seen`. `is_new`: there was no
+// session.
 Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const Seen& seen,
                               bool is_new, int64_t old_state, const Pieces& pieces) const {
   const Record* const record = seen.record ? &*seen.record : nullptr;
@@ -222,7 +223,8 @@ Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const
   return is_form ? Result<bool>(reply->number == 1) : client.wrong_reply();
 }
 
-// Applies `change` until nobody else has changed the record in between, or the time is over.
+// Applies `change`, repeatedly until nobody else has changed the record in between or the time is
+// over.
 Result<bool> RedisStore::change(RedisClient& client, const std::string& key,
                                 const SeenChange& change, const Pieces& pieces) const {
   for (;;) {
@@ -305,7 +307,7 @@ Result<int64_t> RedisStore::create(const std::string& key, const NewSession& ses
   return *created ? epoch : 0;
 }
 
-// A record that cannot be read is deleted as well. Its state expires.
+// An unreadable record is deleted as well. Its state expires.
 Result<bool> RedisStore::remove(const std::string& key) {
   bool is_there = false;
   const auto removed = change(key, [&](Seen& seen) {
@@ -323,9 +325,9 @@ Result<std::vector<std::string>> RedisStore::list(const std::string& list, const
   if (!client.ok()) return client.status();
   const std::string name = list_name(list);
   std::vector<std::string> ids;
-  // Each script continues after the one before, until the time of a call is over.
+  // Each script continues after the previous one, until the time of a call is over.
   for (std::string last = after;;) {
-    // Beyond every key in hexadecimal digits.
+    // Sorts after every key, which has only hexadecimal digits.
     const std::string from = last.empty() ? "-" : "(" + last + "\ng";
     const std::string count = std::to_string(most - ids.size());
     const std::array<std::string_view, 7> words = {"EVAL", kList, "1",          name,
@@ -350,9 +352,9 @@ Result<std::vector<std::string>> RedisStore::list(const std::string& list, const
 // --- States ---
 
 // Changes the record together with its state, which is named after the last call that was saved.
-// The pieces are written first, under a name that no record has: a reply that is lost, and comes
-// true later, must not find other pieces there. They get their name together with the record. They
-// are not written in vain.
+// The pieces are written first, under a name that no record has, because a reply may be lost and
+// the change may still happen later: it must not find other pieces there. They get their final name
+// together with the record. They are not written if the change would fail.
 Result<bool> RedisStore::change_state(const std::string& key, const Snapshot& snapshot,
                                       const SeenChange& change_it) {
   const auto client = pool_.take();
@@ -408,8 +410,8 @@ Result<RedisStore::Pieces> RedisStore::write_pieces(RedisClient& client, const s
   return status;
 }
 
-// A memory that is full must not get fuller with each call that cannot be saved. If a piece
-// stays, it expires.
+// Full memory must not get fuller with each call that cannot be saved. A piece that stays will
+// expire.
 void RedisStore::remove_pieces(RedisClient& client, const Pieces& pieces) {
   if (pieces.count == 0 || !client.is_usable()) return;
   std::vector<std::string> names;
@@ -437,7 +439,7 @@ Status RedisStore::load(const std::string& key, const Record& record, const Stat
     }
     const auto piece = client.receive(RespKind::kBulk);
     if (!piece.ok()) return piece.status();
-    if (is_over) continue;  // it was asked for in vain
+    if (is_over) continue;  // it was requested in vain
     if (piece->kind == RespKind::kNil) return state_replaced();
     if (piece->text.size() > kRedisPieceBytes) return damaged;
     is_over = piece->text.size() < kRedisPieceBytes;

@@ -46,7 +46,7 @@ Status RespReader::fill() {
   return count.status();
 }
 
-// Without its end.
+// Reads a line without its end.
 Result<std::string> RespReader::line() {
   for (;;) {
     const size_t end = buffer_.find(kLineEnd, at_);

@@ -1,6 +1,6 @@
-// Whether a GPU's pictures are the CPU's, in fp32 and in bf16: bits per dimension of held-out
-// images, one by one, and how many values differ between pictures drawn from the same seeds. The
-// CPU works in fp32. One JSON object per line.
+// Compares a GPU's pictures with the CPU's, in fp32 and in bf16: bits per dimension of each of some
+// held-out images, and how many values differ between pictures drawn from the same seeds. The CPU
+// works in fp32. Prints one JSON object per line.
 //
 //   gpu_compare BUNDLE [FLAG VALUE]...      (driving.h)
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kImages = "tests/golden/mnist_test_100.idx3-ubyte";
 constexpr int kCount = 100;             // images
 constexpr double kAllowed = 2e-3;       // bits per dimension
-constexpr std::streamoff kHeader = 16;  // of the images' file
+constexpr std::streamoff kHeader = 16;  // bytes, in the file of images
 
 using Images = std::vector<std::vector<int32_t>>;
 
@@ -41,7 +41,7 @@ double bits_per_dim(Model& model, const std::vector<int32_t>& image) {
   return bits / static_cast<double>(image.size() - 1);
 }
 
-// One picture of each seed, drawn side by side.
+// Draws one picture for each seed, all in one batch.
 Images draw(Model& model, int64_t values) {
   std::vector<Row> batch;
   for (SlotId slot = 0; slot < kCount; ++slot) {
@@ -79,7 +79,7 @@ void compare_pictures(const Images& expected, Model& gpu, int64_t values) {
       apart / all);
 }
 
-// False: an image's bits per dimension are too far from the CPU's.
+// Returns false if an image's bits per dimension are too far from the CPU's.
 bool compare_bits(const Images& images, const std::vector<double>& expected, Model& gpu) {
   double worst = 0;
   double sum = 0;

@@ -15,7 +15,7 @@ constexpr const char* kUsage =
     "[--precision fp32|bf16] [--whole on|off] [--cluster 1|2|4|8|16] [--together 1|2|4|8|16] "
     "[--costs FILE] [--batches N,N,...] [--seconds S] [--sweep off|on] [--top-k K] [--top-p P]";
 
-// One of two words; true: the second.
+// Reads a flag that has two possible values. Returns true for the second.
 bool second_of(const std::string& flag, const std::string& word, const char* first,
                const char* second) {
   if (word != first && word != second) {
@@ -54,7 +54,8 @@ Spec language_model(int layers) {
   return spec;
 }
 
-// Uniform, of variance 1 / fan-in; norms scale by 1. As quick as memory: there are a billion.
+// Uniform numbers of variance 1 / fan-in; 1 for the weights of norms, 0 for biases. The generator
+// must be about as fast as memory, because there are a billion numbers.
 std::vector<float> random_weights(const ExpectedTensor& tensor, uint64_t seed) {
   int64_t count = 1;
   for (const int64_t size : tensor.shape) count *= size;

@@ -1,4 +1,4 @@
-// How many sessions fit on a GPU, found to the last one by taking the memory: N do, N + 1 do not.
+// Finds exactly how many sessions fit on a GPU by allocating the memory: N fit, N + 1 do not.
 //
 //   gpu_sessions BUNDLE [FLAG VALUE]...      (driving.h)
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kMost = 1 << 24;  // more than any memory has
+constexpr int kMost = 1 << 24;  // more than fit in any memory
 
 int run(const Settings& settings) {
   const auto gpu = gpu_of(settings);

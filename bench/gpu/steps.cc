@@ -1,8 +1,8 @@
-// Values per second of a model on the GPU, without a server. It first compares log-probabilities
-// with the CPU's and, where one kernel does the whole network, each batch's bits with those of one
-// kernel for each operation. Then it times batches of sequences that sample, and a prompt. If a
-// comparison fails, the times are measured all the same, and the program then exits with 1. One
-// JSON object per line, so that what was measured is there when the rest is cut short.
+// Measures values per second of a model on the GPU, without a server. First compares
+// log-probabilities with the CPU's and, where one kernel runs the whole network, each batch's bits
+// with those of one kernel per operation. Then times batches of sequences that sample, and a
+// prompt. If a comparison fails, the times are still measured, and the program exits with 1. Prints
+// one JSON object per line, so that a run that is cut short leaves the results it has.
 //
 //   gpu_steps BUNDLE [FLAG VALUE]...      (driving.h)
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSteps = 16;   // of a launch
-constexpr int kForced = 65;  // values that are compared with the CPU
+constexpr int kSteps = 16;   // in a launch
+constexpr int kForced = 65;  // values that are compared with the CPU's
 constexpr int kPrompt = 512;
-constexpr int kLayersCompared = 2;  // of a model too large for the CPU's patience
+constexpr int kLayersCompared = 2;  // in a model that would take the CPU too long
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -35,7 +35,8 @@ std::vector<int32_t> some_values(const Spec& spec, int count) {
   return values;
 }
 
-// How far the GPU is from the CPU in fp32, in nats a value; false: too far.
+// Prints how far the GPU is from the CPU in fp32, in nats per value. Returns false if that is too
+// far.
 bool agrees(const Settings& settings, Backend& gpu) {
   const Bundle bundle = bundle_of(settings, kLayersCompared);
   const ModelLimits limits = {.slots = 1, .rows = 1, .values = kForced, .steps = 1};
@@ -51,9 +52,9 @@ bool agrees(const Settings& settings, Backend& gpu) {
   }
   apart /= static_cast<double>(expected.size());
   size /= static_cast<double>(expected.size());
-  // Random weights may give log-probabilities of hundreds of nats, which rounding moves as much
-  // further; those of trained models are below ten. In bf16 a CPU is up to 0.05 nats from itself in
-  // fp32 (GLA of 340 million parameters).
+  // Random weights may give log-probabilities of hundreds of nats, and rounding errors grow in
+  // proportion. Those of trained models are below ten. On a CPU, bf16 is up to 0.05 nats from fp32
+  // (GLA of 340 million parameters).
   const double allowed = settings.precision == Precision::kFp32 ? 1e-3 : 6e-2;
   const bool equal = apart < allowed * std::max(1.0, size / 10);
   std::printf("{\"numerics\": \"%s\", \"nats_from_cpu\": %.2e, \"nats\": %.1f, \"equal\": %s}\n",
@@ -72,7 +73,7 @@ void begin_all(Model& model, int rows, int64_t count, const Sampling& sampling) 
   for (SlotId slot = 0; slot < rows; ++slot) begin(model, slot, slot, count, sampling);
 }
 
-// What fresh sequences draw in one launch.
+// The values that fresh sequences draw in one launch.
 std::vector<Emitted> drawn(Model& model, int rows, const Sampling& sampling) {
   begin_all(model, rows, kSteps, sampling);
   std::vector<Emitted> emitted;
@@ -89,8 +90,8 @@ bool are_same(const std::vector<Emitted>& found, const std::vector<Emitted>& exp
                     });
 }
 
-// Draws each batch with one kernel for each operation: the values that the whole-model kernel must
-// draw, too. Returns nothing for a model that has no whole-model kernel.
+// Draws each batch with one kernel per operation. The whole-model kernel must draw the same values.
+// Returns nothing for a model that has no whole-model kernel.
 std::vector<std::vector<Emitted>> drawn_by_operations(const Settings& settings,
                                                       const Bundle& bundle,
                                                       const ModelLimits& limits) {
@@ -107,7 +108,7 @@ std::vector<std::vector<Emitted>> drawn_by_operations(const Settings& settings,
   return each;
 }
 
-// Whether every batch draws what is expected, to the bit; says so.
+// Returns whether every batch draws the expected values, to the bit, and prints the result.
 bool same_bits(const Settings& settings, const std::vector<std::vector<Emitted>>& expected,
                Model& model) {
   bool all_equal = true;
@@ -132,7 +133,7 @@ std::vector<double> steps_of(Model& model, const Settings& settings, int rows) {
   const int64_t length = model.spec().max_length() > 0 ? model.spec().max_length() : 1 << 20;
   const int64_t launches = (length - 1) / kSteps;
   std::vector<double> each;
-  Clock::time_point measured;  // from here on
+  Clock::time_point measured;  // when measuring starts
   for (int64_t i = launches;
        each.size() < kWarmUp + kFewest || seconds_since(measured) < settings.seconds; ++i) {
     if (i == launches) {
@@ -148,7 +149,7 @@ std::vector<double> steps_of(Model& model, const Settings& settings, int rows) {
   return each;
 }
 
-// What steps a batch, as a report calls it.
+// The name of the way in which a batch is stepped, for a report.
 std::string way_of(const CudaOptions& options) {
   if (!options.whole) return "operations";
   if (options.cluster == 0 && options.together == 0) {
@@ -180,15 +181,15 @@ void time_batch(Model& model, const Settings& settings, int rows) {
   std::fflush(stdout);
 }
 
-// Times every shape of clusters, and compares its bits; the shapes that are most likely to be best
-// come first.
+// Times every cluster shape and compares its bits. The shapes that are most likely to be best come
+// first.
 bool sweep(const Settings& settings, const Bundle& bundle, const ModelLimits& limits,
            const std::vector<std::vector<Emitted>>& expected) {
   constexpr int kMostBlocks = 16;
   bool all_equal = true;
   for (const int blocks : {16, 8, 4, 2, 1}) {
     for (int together = 1; blocks * together <= kMostBlocks; together *= 2) {
-      if (blocks * together == 1) continue;  // no cluster
+      if (blocks * together == 1) continue;  // not a cluster
       Settings one = settings;
       one.options.cluster = blocks;
       one.options.together = together;
@@ -201,7 +202,7 @@ bool sweep(const Settings& settings, const Bundle& bundle, const ModelLimits& li
   return all_equal;
 }
 
-// A prompt of one sequence, again and again.
+// Times a prompt of one sequence, repeatedly.
 void time_prompt(Model& model, double seconds) {
   const auto values = some_values(model.spec(), kPrompt + 1);
   score(model, values);

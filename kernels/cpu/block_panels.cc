@@ -12,7 +12,7 @@ namespace {
 
 static_assert(std::ranges::equal(kIq4NlBytes, kIq4NlValues, {}, {}, [](int q) { return q + 128; }));
 
-// A byte in each of the eight bytes of a word.
+// A word whose eight bytes are all `byte`.
 constexpr uint64_t eightfold(uint8_t byte) { return byte * 0x0101010101010101U; }
 
 uint64_t word_at(const std::byte* from) {
@@ -21,19 +21,20 @@ uint64_t word_at(const std::byte* from) {
   return word;
 }
 
-// Nibbles 8 v to 8 v + 7 of 16 bytes, which hold 16 in their lower halves, then 16 in the upper.
+// Nibbles 8 v to 8 v + 7 of 16 bytes, whose lower halves hold the first 16 nibbles and whose upper
+// halves hold the last 16.
 uint64_t halved(const std::byte* bytes, int v) {
   return word_at(bytes + v % 2 * 8) >> (v / 2 * 4) & eightfold(15);
 }
 
-// A byte for each bit, 16 where it is set.
+// One byte per bit: 16 if the bit is set.
 uint64_t sixteens(std::byte bits) {
   const uint64_t set = eightfold(static_cast<uint8_t>(bits)) & 0x8040201008040201U;
   return ((set + eightfold(0x7F)) & eightfold(0x80)) >> 3;
 }
 
-// Inputs 8 v to 8 v + 7 of run `part` of a block, as the layout keeps them, a byte each. No sum of
-// two bytes is above 255, so eight of them are added as one word.
+// Inputs 8 v to 8 v + 7 of run `part` of a block, in the form of the layout, one byte each. No sum
+// of two bytes exceeds 255, so eight bytes are added as one word.
 template <StoredType kType>
 uint64_t eight_of(const std::byte* block, int part, int v) {
   if constexpr (kType == StoredType::kQ4_0 || kType == StoredType::kIq4Nl) {
@@ -60,7 +61,7 @@ uint64_t eight_of(const std::byte* block, int part, int v) {
   }
 }
 
-// Writes a number of half precision of output `lane`.
+// Writes a half-precision number of output `lane`.
 void put_half(const std::byte* number, std::byte* row, int lane) {
   std::memcpy(row + 2 * lane, number, 2);
 }
@@ -88,7 +89,7 @@ void put_head(const std::byte* block, int panel, int lane, std::byte* unit) {
 template <StoredType kType>
 void pack_block(const std::byte* block, int panel, int lane, std::byte* unit) {
   constexpr BlockLayout kLayout = block_layout(kType);
-  const int lanes = panel / 2;  // of a vector
+  const int lanes = panel / 2;  // in a vector
   for (int part = 0; part < kLayout.runs; ++part) {
     std::byte* const words = unit + kLayout.head_bytes(panel) + part * kLayout.run_bytes(panel);
     std::byte* to = words + lane / lanes * (kLayout.words_bytes(panel) / 2) + lane % lanes * 4;
@@ -109,7 +110,7 @@ void pack_block(const std::byte* block, int panel, int lane, std::byte* unit) {
 
 template <StoredType kType>
 void pack_panel(const HostTensor& weight, int panel, int64_t index, std::byte* to) {
-  const int64_t blocks = weight.cols / format_of(kType).elements;  // of a row
+  const int64_t blocks = weight.cols / format_of(kType).elements;  // in a row
   const int64_t row_bytes = blocks * format_of(kType).bytes;
   const int64_t first = index * panel;
   const auto rows = static_cast<int>(std::min<int64_t>(panel, weight.rows - first));
@@ -125,7 +126,7 @@ void pack_panel(const HostTensor& weight, int panel, int64_t index, std::byte* t
 }  // namespace
 
 bool has_block_panels(StoredType type) {
-  return is_blocks(type) && type != StoredType::kMxfp4;  // whose scales half precision has not
+  return is_blocks(type) && type != StoredType::kMxfp4;  // its scales do not fit half precision
 }
 
 int64_t block_panel_bytes(const HostTensor& weight, int panel) {

@@ -6,7 +6,7 @@
 namespace runnel::cpu {
 namespace {
 
-// An unsigned number in the order of x; the two zeros are one.
+// An unsigned number in the order of x. The two zeros have the same number.
 uint32_t order_key(float x) {
   const float normal = x + 0.0F;
   uint32_t bits;
@@ -14,9 +14,9 @@ uint32_t order_key(float x) {
   return (bits >> 31) != 0 ? ~bits : bits | (1U << 31);
 }
 
-// The highest digit at which `*above` plus the sums from the top down reaches the target, or the
-// lowest one that holds anything should rounding keep the sum below it; -1 where none does. Sets
-// `*above` to the sum over the digits above the one returned.
+// The highest digit at which `*above` plus the sums from the top down reaches the target. If
+// rounding keeps the sum below the target, the lowest digit that holds anything; -1 if no digit
+// does. Sets `*above` to the sum over the digits above the one returned.
 int descend(const double (&sums)[256], double target, double* above) {
   int found = -1;
   double before = *above;
@@ -46,7 +46,8 @@ Categorical::Categorical(const Kernels& kernels, const float* logits, int values
   log_sum_ = log_of(sum_);
 }
 
-// The weights, which are of no use until the next weigh(), tell which values have been seen.
+// The weights are not used until the next weigh(), so until then they record which values have been
+// seen.
 void Categorical::penalize(const RowPenalties& by, const LogitBias* biases, RecentRing recent,
                            int64_t position) {
   float* const counts = weights_;
@@ -77,8 +78,7 @@ void Categorical::penalize(const RowPenalties& by, const LogitBias* biases, Rece
 
 void Categorical::weigh(float temperature) {
   const float inverse = 1.0F / temperature;
-  // A temperature next to zero would overflow; this one already leaves the most likely values
-  // alone.
+  // A temperature near zero would overflow. This scale already leaves only the most likely values.
   const float scale = inverse < 1e30F ? inverse : 1e30F;
   kernels_.exp(logits_, values_, most_, scale, weights_);
   weighed_ = temperature;
@@ -128,13 +128,13 @@ double Categorical::mass_of(Kept kept) const {
   return sum;
 }
 
-// Narrows `kept` to the fewest most likely values whose amounts reach the target, without sorting:
-// each of four passes adds up the amounts by the next eight bits of the key and goes into the digit
-// that reaches it.
+// Narrows `kept` to the fewest most likely values whose amounts reach the target, without sorting.
+// Each of four passes adds up the amounts by the next eight bits of the key, and continues within
+// the digit that reaches the target.
 template <typename Amount>
 Categorical::Kept Categorical::narrow(Kept kept, double target, const Amount& amount) const {
   uint32_t prefix = 0;
-  double above = 0.0;  // the amounts of likelier logits than the prefix stands for
+  double above = 0.0;  // the amounts of likelier logits than those with the prefix
   double each = 0.0;   // the amount of one value at the last key
   for (int shift = 24; shift >= 0; shift -= 8) {
     double sums[256] = {};

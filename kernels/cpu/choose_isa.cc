@@ -10,7 +10,7 @@ IsaChoice choose_isa(std::string_view vendor, const std::function<bool(Isa)>& av
   const std::string refused =
       tiles_refused ? "; it has tiles for bf16, but the kernel refuses them" : "";
   if (available(Isa::kAvx512Bf16)) {
-    // Twice as many products of bf16 as of fp32 on AMD's, half as many on Intel's.
+    // bf16 has twice as many products as fp32 on AMD's processors, half as many on Intel's.
     if (vendor == "AuthenticAMD") {
       return {Isa::kAvx512Bf16, "AMD's instruction for bf16 is faster than fp32" + refused};
     }

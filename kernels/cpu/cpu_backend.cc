@@ -87,7 +87,8 @@ class CpuBackend final : public CpuOperations {
   bool backwards_ = false;  // the order of runs
 };
 
-// How many runs of rows to make of a batch; 1: it is better shared operation by operation.
+// The number of runs of rows to split a batch into; 1: it is better to share it operation by
+// operation.
 int runs_of(Rows rows, const Kernels& kernels, int threads, int64_t nanoseconds) {
   const int most = kernels.run_inputs;
   const int inputs = rows.inputs();
@@ -109,7 +110,7 @@ int runs_of(Rows rows, const Kernels& kernels, int threads, int64_t nanoseconds)
 void CpuBackend::run(Rows rows, int64_t work, const Pass& pass) {
   if (rows.count == 0) return;
   const int threads = team_.threads->pool.threads();
-  // 50 multiply-adds a nanosecond, half of that for a single input.
+  // 50 multiply-adds per nanosecond, half of that for a single input.
   const int64_t nanoseconds = (rows.inputs() + 1) * work / 50;
   const int runs = std::min(runs_of(rows, kernels(), threads, nanoseconds), rows.count);
   const bool together = runs <= 1 && threads > 1 && nanoseconds >= kWorthATeam;
@@ -128,7 +129,7 @@ void CpuBackend::run_together(Rows rows, const Pass& pass) {
   const int threads = team_.threads->pool.threads();
   std::atomic<bool> over = false;
   team_.threads->pool.for_each(threads, [&](int, int thread) {
-    if (over.load(std::memory_order_relaxed)) return;  // in the place of a thread that never came
+    if (over.load(std::memory_order_relaxed)) return;  // in place of a thread that never came
     CpuOperations& lane = *team_.lanes[thread];
     lane.begin_sharing(team_.phases, threads);
     pass(lane, 0, rows.count);

@@ -1,5 +1,5 @@
-// AMX: products of bf16 by tiles, and all else as AVX-512 has it. The sums of a tile are those of
-// step32_inl.h to the bit, so what has few rows is done by vectors.
+// AMX: tiles for products of bf16, AVX-512 for everything else. The sums of a tile are those of
+// step32_inl.h to the bit, so vectors can do the products with few rows.
 #include <immintrin.h>
 
 #include "kernels/cpu/isa.h"
@@ -11,16 +11,17 @@ namespace {
 
 constexpr int kTileRows = 16;
 constexpr int kPanel = 32;            // columns: two tiles side by side
-constexpr int kFewestRows = 4;        // from which on tiles are faster
-constexpr int64_t kTileBytes = 1024;  // of x
-constexpr int64_t kStepBytes = 2048;  // of a panel: 16 words of 32 columns
+constexpr int kFewestRows = 4;        // with fewer, vectors are faster
+constexpr int64_t kTileBytes = 1024;  // of x in one tile
+constexpr int64_t kStepBytes = 2048;  // of a panel: 16 words by 32 columns
 constexpr int64_t kAhead = 16384;     // prefetch distance in bytes of a panel
 
-// Keeps stores before tile instructions, since the compiler does not know all memory they read.
+// Keeps stores before tile instructions, because the compiler does not know what memory these read.
 void stored() { asm volatile("" ::: "memory"); }
 
-// A thread's tiles: 0 to 3 are sums, 4 and 5 rows of x, 6 and 7 weights, as one_by_two() and
-// two_by_two() have them. Released at its end: else each switch to another thread carries 8 KiB.
+// A thread's tiles: 0 to 3 are sums, 4 and 5 rows of x, 6 and 7 weights, as used by one_by_two()
+// and two_by_two(). The destructor releases them, because otherwise each thread switch would carry
+// 8 KiB.
 class Tiles {
  public:
   Tiles() = default;
@@ -28,7 +29,7 @@ class Tiles {
   Tiles& operator=(const Tiles&) = delete;
   ~Tiles() { _tile_release(); }
 
-  // Rows of the upper and of the lower tiles, of which there may be none.
+  // The numbers of rows of the upper and of the lower tiles. The latter may be 0.
   void configure(int upper, int lower) {
     if (upper == upper_ && lower == lower_) return;
     upper_ = upper;
@@ -51,8 +52,8 @@ class Tiles {
   int lower_ = 0;
 };
 
-// x as tiles of bf16, [16 rows][step][row][32 inputs]: 1 KiB that a tile reads as it lies, however
-// far apart rows are. Memory after the last row is never read.
+// Rounds x to tiles of bf16, [16 rows][step][row][32 inputs]: 1 KiB that is contiguous for a tile,
+// however far apart the rows of x are. Memory after the last row is never read.
 void round_to_tiles(const float* x, int64_t x_stride, int rows, int in, std::byte* to) {
   const int steps = steps_of(in);
   for (int row = 0; row < rows; ++row, x += x_stride) {
@@ -66,15 +67,15 @@ void round_to_tiles(const float* x, int64_t x_stride, int rows, int in, std::byt
   }
 }
 
-// Where a block's sums go: rows of 32 numbers, `bytes` apart.
+// Where the sums of a block are written: rows of 32 numbers, `bytes` apart.
 struct Block {
   float* sums;
   int64_t bytes;
 };
 
-// Two tiles of rows by one panel: 4 loads for 4 products. Sums start from the bias: a tile that is
-// loaded with stride 0 has it in every row. Each step also prefetches `lines` cache lines of
-// `next`.
+// Multiplies two tiles of rows by one panel: 4 loads for 4 products. Sums start from the bias:
+// loading a tile with stride 0 puts it in every row. Each step also prefetches `lines` cache lines
+// of `next`.
 void two_by_two(const std::byte* x, const std::byte* w, int steps, const float* bias, Block to,
                 const std::byte* next, int lines) {
   _tile_loadd(0, bias, 0);
@@ -100,7 +101,8 @@ void two_by_two(const std::byte* x, const std::byte* w, int steps, const float* 
   _tile_stored(3, lower + 16, to.bytes);
 }
 
-// Up to 16 rows by one panel: one stream of weights, each read once; more is asked for up to `end`.
+// Multiplies up to 16 rows by one panel: one stream of weights, each read once. Prefetches weights
+// up to `end`.
 void one_by_two(const std::byte* x, const std::byte* w, int steps, const float* bias, Block to,
                 const std::byte* end) {
   _tile_loadd(0, bias, 0);
@@ -118,13 +120,13 @@ void one_by_two(const std::byte* x, const std::byte* w, int steps, const float* 
   _tile_stored(1, to.sums + 16, to.bytes);
 }
 
-// 16 columns of int8 as fp32 numbers, whose lower halves are zeros: bf16 has them exactly.
+// 16 columns of int8 as fp32 numbers. Their lower halves are zeros, so bf16 holds them exactly.
 __m512i widen_int8(const std::byte* from) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
   return _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
 }
 
-// A panel of int8 as one of bf16; more is asked for up to `end`.
+// Widens a panel of int8 to bf16. Prefetches up to `end`.
 void widen_panel(const std::byte* from, int steps, const std::byte* end, float* to) {
   for (int pair = 0; pair < steps * kStepInputs / 2; ++pair, from += 2 * kPanel, to += kPanel) {
     if (end - from > kAhead) _mm_prefetch(from + kAhead, _MM_HINT_T1);
@@ -136,7 +138,7 @@ void widen_panel(const std::byte* from, int steps, const std::byte* end, float* 
   }
 }
 
-// The end of sums of int8 [rows][32], each operation rounded by itself.
+// The epilogue of int8 sums [rows][32]. Each operation is rounded separately.
 void scale_sums(const float* scales, const float* bias, int rows, float* sums) {
   for (int row = 0; row < rows; ++row) {
     for (int col = 0; col < kPanel; col += 16, sums += 16) {
@@ -146,7 +148,7 @@ void scale_sums(const float* scales, const float* bias, int rows, float* sums) {
   }
 }
 
-// Panels of int8 by tiles: each is widened once for all rows.
+// Multiplies by panels of int8 with tiles. Each panel is widened once for all rows.
 void matmul_int8_tiles(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
   constexpr int kBlock = 2 * kTileRows;
   static constexpr float kZeros[kPanel] = {};
@@ -194,7 +196,7 @@ void matmul_tiles(const MatmulArgs& args, int rows, int panel_begin, int panel_e
     const float* bias = args.bias + panel * kPanel;
     const int col = panel * kPanel;
     const int cols = args.out - col < kPanel ? args.out - col : kPanel;
-    // Blocks ask for the next panel together.
+    // The blocks share the prefetch of the next panel.
     const int lines = panel + 1 < panel_end ? static_cast<int>(kStepBytes / 64) / blocks : 0;
     for (int row = 0; row < rows; row += kBlock) {
       const int count = rows - row < kBlock ? rows - row : kBlock;
@@ -225,7 +227,7 @@ void matmul_rounded(const MatmulArgs& args, int rows, int panel_begin, int panel
   if (rows < kFewestRows) {
     return avx512_kernels().matmul_rounded(args, rows, panel_begin, panel_end);
   }
-  const FlushDenormals flush;  // of the ends: tiles have it anyway
+  const FlushDenormals flush;  // for the epilogues: tiles flush anyway
   matmul_tiles(args, rows, panel_begin, panel_end);
 }
 
@@ -238,7 +240,8 @@ void matmul_int8(const MatmulArgs& args, int rows, int panel_begin, int panel_en
 }
 
 Kernels with_tiles(Kernels kernels) {
-  // Products are so fast that weights bind, and a task is over so soon that one a thread does.
+  // Products are so fast that memory limits them, and tasks are so short that one per thread is
+  // best.
   kernels.block_rows = kernels.run_inputs = 64;
   kernels.fewest_run_inputs = 12;
   kernels.longest_task = 128'000;

@@ -11,9 +11,9 @@ namespace {
 using Reg = __m256;
 constexpr int kLanes = 8;
 constexpr int kRows = 6;           // 6 x 2 accumulators, 2 of the panel, 1 of x
-constexpr int kAccumulators = 12;  // registers that are left when a block's loads have theirs
+constexpr int kAccumulators = 12;  // registers that remain beside a block's loads
 
-// Eight times all bits, then eight times none: the mask of n lanes starts at 8 - n.
+// Eight words with all bits set, then eight without: the mask of n lanes starts at 8 - n.
 alignas(32) constexpr int32_t kMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
 
 inline Reg set1(float x) { return _mm256_set1_ps(x); }
@@ -41,12 +41,12 @@ inline Reg scale_by_power(Reg x, Reg shifted) {
   const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
 }
-// x with the other sign where n of `shifted` is odd.
+// Negates x where n of `shifted` is odd.
 inline Reg negate_if_odd(Reg x, Reg shifted) {
   return _mm256_xor_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 31)));
 }
 
-// Of bf16, widened.
+// Loads bf16 and widens it.
 inline Reg load_bf16(const uint16_t* p) {
   const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
@@ -58,7 +58,7 @@ inline Reg load_int8(const std::byte* p) {
 
 inline Reg fused(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
 inline Reg flushed(Reg x) { return x; }  // the machine does it
-// To bf16, to nearest, ties to even; what is no number stays none.
+// Rounds to bf16, to nearest, ties to even. NaN stays NaN.
 inline Reg nearest_bf16(Reg x) {
   const __m256i bits = _mm256_castps_si256(x);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -86,7 +86,7 @@ inline Reg odd(Reg pairs) {
 #include "kernels/cpu/softmax_inl.h"
 #include "kernels/cpu/step32_inl.h"
 
-// Half-precision numbers, denormals too, whatever is flushed.
+// Loads half-precision numbers, including denormals, whatever the flush mode is.
 inline Reg load_half(const std::byte* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -98,17 +98,17 @@ inline Ints load_ints(const std::byte* p) {
 }
 inline Ints lower_nibbles(Ints w) { return _mm256_and_si256(w, _mm256_set1_epi8(15)); }
 inline Ints upper_nibbles(Ints w) { return lower_nibbles(_mm256_srli_epi32(w, 4)); }
-// Bytes of a table of 16, for nibbles in bytes.
+// Looks up nibbles, one per byte, in a table of 16 bytes.
 inline Ints looked_up(Ints nibbles, const uint8_t* table) {
   const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), nibbles);
 }
-// x - less, to nearest.
+// x - less, rounded to nearest.
 inline Reg to_numbers(Ints x, int32_t less) {
   return _mm256_cvtepi32_ps(_mm256_sub_epi32(x, _mm256_set1_epi32(less)));
 }
 constexpr bool kPlanes = false;
-// Adds the products of four bytes of each word, without a sign, and four integers.
+// Adds the products of the four unsigned bytes of each word and four integers.
 inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
   const Ints mask = _mm256_set1_epi32(0x00ff00ff);
   const Ints even_bytes = _mm256_and_si256(bytes, mask);

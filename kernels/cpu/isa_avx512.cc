@@ -1,4 +1,4 @@
-// AVX-512: 16 lanes, 32 registers. Numbers of bf16 are widened, and added up as tiles do.
+// AVX-512: 16 lanes, 32 registers. bf16 numbers are widened, and added in the order of tiles.
 #include <immintrin.h>
 
 #include "kernels/cpu/block_layout.h"
@@ -20,7 +20,7 @@ namespace {
 #include "kernels/cpu/step32_inl.h"
 
 constexpr bool kPlanes = false;
-// Adds the products of four bytes of each word, without a sign, and four integers.
+// Adds the products of the four unsigned bytes of each word and four integers.
 inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
   const Ints mask = _mm512_set1_epi32(0x00ff00ff);
   const Ints even_bytes = _mm512_and_si512(bytes, mask);

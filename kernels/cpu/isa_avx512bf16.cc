@@ -1,4 +1,4 @@
-// AVX-512 with its instructions for products of bf16 and of bytes: the sums of fp32 are those of
+// AVX-512 with its instructions for products of bf16 and of bytes. The sums of fp32 are those of
 // isa_avx512.cc.
 #include <immintrin.h>
 
@@ -11,13 +11,12 @@ namespace {
 
 #include "kernels/cpu/avx512_inl.h"
 
-// Two products of bf16 numbers added to each lane, as the instruction does it.
+// Adds the products of two pairs of bf16 numbers to each lane, as the instruction does.
 inline Reg dot_pairs(Reg x, Reg w, Reg sum) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w));
 }
 
-// x [count] rounded to bf16, two numbers in a word. If count is odd, the last word ends with a
-// zero.
+// Rounds x [count] to bf16, two numbers per word. If count is odd, the last word ends with a zero.
 void round_pairs(const float* x, int count, float* pairs) {
   for (int i = 0; i < count; i += kLanes) {
     const int left = count - i;
@@ -34,7 +33,7 @@ void round_pairs(const float* x, int count, float* pairs) {
 
 constexpr int kStep = 2;
 
-// x [rows, in] as [rows][words].
+// Rounds x [rows, in] to [rows][words].
 void round_rows(const float* x, int64_t x_stride, int rows, int in, float* words) {
   for (int row = 0; row < rows; ++row) {
     round_pairs(x + row * x_stride, in, words + int64_t{row} * ((in + 1) / 2));
@@ -49,8 +48,9 @@ constexpr Matmul* matmul_rounded = matmul<Factors::kPairs>;
 #include "kernels/cpu/softmax_inl.h"
 #include "kernels/cpu/step32_inl.h"
 
-// Products of int8 in the order of tiles by the instruction: it adds the upper product of a pair
-// first, so pairs of inputs 0 and 2, 4 and 6 and so on are the chain over the even ones.
+// Products of int8 by the instruction, in the order of tiles. The instruction adds the upper
+// product of a pair first. So the pairs of inputs 0 and 2, 4 and 6, ... form the chain of the even
+// inputs.
 struct Dots {
   static constexpr int kBytes = 8 * kPanel;  // a row of words for each chain
   static constexpr int kNumbers = kStepInputs / 2;
@@ -63,10 +63,10 @@ struct Dots {
   static RUNNEL_INLINE Reg multiply(Reg x, Reg w, Reg sum) { return dot_pairs(x, w, sum); }
 };
 
-constexpr int kFewestRows = 4;  // that widening a panel to words is worth its while for
+constexpr int kFewestRows = 4;  // with fewer, widening a panel does not pay
 
-// x [rows, in] as words of two numbers of bf16 [rows][steps][16], of four inputs one of the first
-// and the third and one of the second and the fourth.
+// Rounds x [rows, in] to bf16 words [rows][steps][16]. Of every four inputs, one word holds the
+// first and the third, and the next word the second and the fourth.
 void round_dots(const float* x, int64_t x_stride, int rows, int in, float* to) {
   alignas(64) constexpr int16_t kPlaces[32] = {2,  0,  3,  1,  6,  4,  7,  5,  10, 8,  11,
                                                9,  14, 12, 15, 13, 18, 16, 19, 17, 22, 20,
@@ -85,8 +85,8 @@ void round_dots(const float* x, int64_t x_stride, int rows, int in, float* to) {
   }
 }
 
-// Rows of int8 as such words, which is exact: what fp32 has of them below bf16 is zeros. More is
-// asked for up to `end`.
+// Widens rows of int8 to such words. This is exact: the bits of fp32 that bf16 lacks are zeros.
+// Prefetches up to `end`.
 void widen_panel(const std::byte* rows, int steps, const std::byte* end, float* to) {
   const auto bits = [&](int row, int col) {
     return _mm512_castps_si512(load_int8(rows + row * kPanel + col));
@@ -111,9 +111,9 @@ void round_int8(const float* x, int64_t x_stride, int rows, int in, float* to) {
 void matmul_int8(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
   if (rows < kFewestRows) return matmul_steps<Int8Rows>(args, rows, panel_begin, panel_end);
   const int steps = steps_of(args.in);
-  const int64_t bytes = int64_t{steps} * kStepInputs * kPanel;  // of a panel
+  const int64_t bytes = int64_t{steps} * kStepInputs * kPanel;  // in a panel
   const auto* panels = reinterpret_cast<const std::byte*>(args.panels);
-  MatmulArgs one = args;  // from a panel on, whose words are in `room`
+  MatmulArgs one = args;  // for one panel, whose words are in `room`
   one.panels = args.room;
   for (int panel = panel_begin; panel < panel_end; ++panel) {
     const int col = panel * kPanel;
@@ -129,7 +129,7 @@ void matmul_int8(const MatmulArgs& args, int rows, int panel_begin, int panel_en
 }
 
 #include "kernels/cpu/vnni_inl.h"
-// After what it uses.
+// Must come after the functions that it uses.
 #include "kernels/cpu/blocks_inl.h"
 #include "kernels/cpu/table_inl.h"
 

@@ -1,6 +1,6 @@
 // Any CPU: 4 lanes through the compiler's vector extension, at the architecture's baseline. A
-// multiply-add is two roundings here, so its bits are not those of the other instruction sets; but
-// for products of bf16, which have the same sums everywhere.
+// multiply-add rounds twice here, so the bits differ from those of the other instruction sets.
+// Products of bf16 are the exception: their sums are the same everywhere.
 #include "kernels/cpu/block_layout.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/rules.h"
@@ -12,7 +12,7 @@ using Reg = float __attribute__((vector_size(16)));
 using Words = uint32_t __attribute__((vector_size(16)));
 constexpr int kLanes = 4;
 constexpr int kRows = 4;          // 4 x 2 accumulators
-constexpr int kAccumulators = 8;  // registers that are left when a block's loads have theirs
+constexpr int kAccumulators = 8;  // registers that remain beside a block's loads
 
 inline Reg set1(float x) { return Reg{x, x, x, x}; }
 inline Reg load(const float* p) {
@@ -42,7 +42,7 @@ inline Reg sqrt(Reg x) {
   return x;
 }
 inline Reg if_above(Reg x, Reg y, Reg then, Reg otherwise) { return x > y ? then : otherwise; }
-// b where either is not a number, as on x86.
+// Returns b if either is NaN, as on x86.
 inline Reg max(Reg a, Reg b) { return if_above(a, b, a, b); }
 inline Reg min(Reg a, Reg b) { return if_above(b, a, a, b); }
 inline Reg multiply_add(Reg a, Reg b, Reg c) { return a * b + c; }
@@ -51,13 +51,13 @@ inline Reg scale_by_power(Reg x, Reg shifted) {
   const Words exponent = reinterpret_cast<Words>(shifted) << 23;
   return reinterpret_cast<Reg>(reinterpret_cast<Words>(x) + exponent);
 }
-// x with the other sign where n of `shifted` is odd.
+// Negates x where n of `shifted` is odd.
 inline Reg negate_if_odd(Reg x, Reg shifted) {
   const Words sign = reinterpret_cast<Words>(shifted) << 31;
   return reinterpret_cast<Reg>(reinterpret_cast<Words>(x) ^ sign);
 }
 
-// Of bf16, widened.
+// Loads bf16 and widens it.
 inline Reg load_bf16(const uint16_t* p) {
   uint16_t __attribute__((vector_size(8))) bits;
   __builtin_memcpy(&bits, p, sizeof(bits));
@@ -69,7 +69,7 @@ inline Reg load_int8(const std::byte* p) {
   return __builtin_convertvector(bytes, Reg);
 }
 
-// x, or zero of its sign where it is a denormal.
+// x, or a zero of the same sign if x is a denormal.
 inline Reg flushed(Reg x) {
   constexpr uint32_t kSize = 0x7fffffff;
   const Words bits = reinterpret_cast<Words>(x);
@@ -95,7 +95,7 @@ class FlushDenormals {
  public:
   FlushDenormals() {}  // flushed() does it
 };
-// To bf16, to nearest, ties to even; what is no number stays none.
+// Rounds to bf16, to nearest, ties to even. NaN stays NaN.
 inline Reg nearest_bf16(Reg x) {
   const Words bits = reinterpret_cast<Words>(x);
   const Words kept = (bits + 0x7fffU + (bits >> 16 & 1U)) & 0xffff0000U;
@@ -134,7 +134,7 @@ inline Ints load_ints(const std::byte* p) {
 }
 inline Ints lower_nibbles(Ints w) { return w & 0x0f0f0f0f; }
 inline Ints upper_nibbles(Ints w) { return lower_nibbles(w >> 4); }
-// Bytes of a table of 16, for nibbles in bytes.
+// Looks up nibbles, one per byte, in a table of 16 bytes.
 inline Ints looked_up(Ints nibbles, const uint8_t* table) {
   uint8_t bytes[sizeof(Ints)];
   __builtin_memcpy(bytes, &nibbles, sizeof(bytes));
@@ -142,10 +142,10 @@ inline Ints looked_up(Ints nibbles, const uint8_t* table) {
   __builtin_memcpy(&nibbles, bytes, sizeof(bytes));
   return nibbles;
 }
-// x - less, to nearest.
+// x - less, rounded to nearest.
 inline Reg to_numbers(Ints x, int32_t less) { return __builtin_convertvector(x - less, Reg); }
 constexpr bool kPlanes = false;
-// Adds the products of four bytes of each word, without a sign, and four integers.
+// Adds the products of the four unsigned bytes of each word and four integers.
 inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
   const auto lower = [](int32_t pair) { return static_cast<int32_t>(static_cast<int16_t>(pair)); };
   sums[0] += (bytes & 255) * lower(x[0]) + (bytes >> 16 & 255) * (x[0] >> 16);

@@ -1,4 +1,4 @@
-// AVX-512 with its instruction for products of bytes, which weights in blocks use: the sums are
+// AVX-512 with its instruction for products of bytes, used for weights in blocks. The sums are
 // those of isa_avx512.cc.
 #include <immintrin.h>
 
@@ -15,7 +15,7 @@ namespace {
 #include "kernels/cpu/flush_inl.h"
 #include "kernels/cpu/kernels_inl.h"
 #include "kernels/cpu/vnni_inl.h"
-// After what it uses.
+// Must come after the functions that it uses.
 #include "kernels/cpu/blocks_inl.h"
 
 Kernels with_products_of_bytes(Kernels kernels) {

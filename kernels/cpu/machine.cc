@@ -20,9 +20,9 @@
 namespace runnel::cpu {
 namespace {
 
-constexpr int kMostProcessors = 1 << 16;  // more than any kernel numbers
+constexpr int kMostProcessors = 1 << 16;  // more than any kernel supports
 
-// The mask is as long as the kernel's, which may number more processors than a cpu_set_t.
+// The mask must be as long as the kernel's, which may have more processors than a cpu_set_t.
 int affine_cores() {
   for (int most = CPU_SETSIZE; most <= kMostProcessors; most *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(

@@ -15,12 +15,12 @@ constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
 // MADV_POPULATE_WRITE, of Linux 5.14 and later.
 constexpr int kPopulateWrite = 23;
-// Addresses that an arena takes at once; the system provides memory only for used ones.
+// Address space that an arena reserves at once. The system provides memory only for the used part.
 constexpr int64_t kPiece = int64_t{64} << 20;
 
 int64_t rounded_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
 
-// Zeroed pages that the system provides when they are first touched, on a boundary of huge ones.
+// Maps zeroed pages on a huge-page boundary. The system provides them when they are first touched.
 Buffer map_pages(int64_t bytes) {
   const int64_t rounded = rounded_up(bytes, kHugePage);
   const auto size = static_cast<size_t>(rounded + kHugePage);
@@ -42,7 +42,7 @@ Buffer zeroed_memory(int64_t bytes) {
   if (bytes > std::numeric_limits<int64_t>::max() - 2 * kHugePage) throw std::bad_alloc();
   if (bytes >= 2 * kHugePage) {
     Buffer buffer = map_pages(bytes);
-    // New pages are zeros: it is enough to have the system provide them.
+    // New pages are zeros, so it is enough that the system provides them.
     if (madvise(buffer.data(), static_cast<size_t>(bytes), kPopulateWrite) != 0) {
       std::memset(buffer.data(), 0, static_cast<size_t>(bytes));
     }

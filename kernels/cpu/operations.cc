@@ -266,7 +266,7 @@ Status CpuOperations::takes(const Recurrence& recurrence) const {
 
 namespace {
 
-// The columns of `view` that belong to head `head`, which are `size` wide, from row `input` on.
+// The columns of head `head` in `view`, each head being `size` wide, from row `input` on.
 cpu::Matrix head_of(View view, int input, int head, int size) {
   if (view.data == nullptr) return {};
   return {view.f32(input) + int64_t{head} * size, view.stride};

@@ -11,11 +11,11 @@
 namespace runnel::cpu {
 namespace {
 
-// Weights that each thread packs before steps of other models, which share the threads, may run: it
-// takes about 10 ms. With fewer, a reload on a busy server would wait for many more steps.
+// The number of weights that each thread packs before other models that share the threads may step:
+// about 10 ms of work. With fewer, a reload on a busy server would wait for many more steps.
 constexpr int64_t kWeightsOfAThread = int64_t{2} << 20;
 
-// Words of a row that are transposed at a time: a cache line.
+// The number of words of a row that are transposed at a time: a cache line.
 constexpr int64_t kSlice = 16;
 
 int64_t divide_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
@@ -34,7 +34,7 @@ void for_each_panel(const HostTensor& weight, int64_t width, CpuThreads& threads
   }
 }
 
-// The outputs of a panel that the weight has.
+// The outputs of a panel, without padding.
 struct PanelRows {
   int64_t first, count;
 };
@@ -42,10 +42,10 @@ PanelRows rows_of_panel(const HostTensor& weight, int64_t panel, int width) {
   return {panel * width, std::min<int64_t>(width, weight.rows - panel * width)};
 }
 
-// Words [word, word + kSlice) of a row, as many as there are.
+// Reads words [word, word + kSlice) of a row, as far as they exist.
 void read_words(const HostTensor& weight, int64_t row, int64_t word, bool pairs,
                 const Kernels& kernels, float* slice) {
-  const int64_t numbers = pairs ? 2 : 1;  // of a word
+  const int64_t numbers = pairs ? 2 : 1;  // in a word
   const int64_t count = std::min(kSlice * numbers, weight.cols - word * numbers);
   if (count <= 0) return;
   const std::byte* const from = weight.row(row) + word * numbers * element_bytes(weight.type);
@@ -92,7 +92,7 @@ void pack_integers(const HostTensor& weight, int width, CpuThreads& threads, Are
   packed.panels = arena.place(panels * padded * width);
   packed.scales = arena.place(panels * width * 4);
   const auto cols = static_cast<size_t>(weight.cols);
-  std::vector<float> numbers(cols * threads.pool.threads());  // a row for each thread
+  std::vector<float> numbers(cols * threads.pool.threads());  // one row per thread
   std::vector<int8_t> integers(numbers.size());
   for_each_panel(weight, width, threads, [&](int64_t panel, int thread) {
     const PanelRows rows = rows_of_panel(weight, panel, width);

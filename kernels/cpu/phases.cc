@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kPhase = 32;  // bits
 
-// Longer than a thread is behind another one that is at work; one that is not runs other programs.
+// Spins for longer than a working thread lags behind another. A thread that lags more has lost its
+// core to another program.
 constexpr int kWatches = 1000;
 
 }  // namespace
@@ -26,7 +27,8 @@ int Phases::take(uint32_t phase, int tasks) {
 void Phases::report(uint32_t phase, int tasks, int done) {
   if (done_.fetch_add(done, std::memory_order_acq_rel) + done < tasks) return;
   done_.store(0, std::memory_order_relaxed);
-  // In one order with the sleepers' count: either they see the new phase or they are seen.
+  // Sequentially consistent with the sleepers' count: either the sleepers see the new phase, or
+  // this thread sees the sleepers.
   at_.store(uint64_t{phase + 1} << kPhase);
   if (sleepers_.load() > 0) at_.notify_all();
 }

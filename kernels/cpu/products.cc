@@ -11,10 +11,10 @@ namespace {
 
 using cpu::divide_up;
 
-// Matmuls that are shared at once, at most.
+// The maximum number of matmuls that are shared at once.
 constexpr int kMostProducts = 8;
 
-// Of long products.
+// For long products.
 constexpr int kTasksOfAThread = 4;
 
 int64_t padded_to(int multiple, int count) {
@@ -26,16 +26,16 @@ View rows_of(View view, int first, int count) {
   return view.data == nullptr ? view : view.slice(first, count);
 }
 
-// Nanoseconds. 50 multiply-adds a nanosecond, half of that for a single row.
+// The time in nanoseconds, at 50 multiply-adds per nanosecond, half of that for a single row.
 int64_t work_of(const Product& product) {
   const int64_t one = int64_t{product.x.rows + 1} * product.weight->in * product.weight->out / 50;
   return product.up == nullptr ? one : 2 * one;
 }
 
 // The tasks in which threads share the panels of products. A task is a range of panels, of one
-// product or of several in a row. Weights arrive faster in long ranges, and threads end together if
-// the last ranges are short. So tasks are equal if there is one for each thread, and otherwise get
-// smaller: of n tasks, the first has about 2 / n of the work and the last 1 / n^2.
+// product or of several consecutive ones. Long ranges load weights faster, and short last ranges
+// let threads end together. So tasks are equal if there is one for each thread. Otherwise they
+// shrink: of n tasks, the first has about 2 / n of the work and the last 1 / n^2.
 class PanelTasks {
  public:
   PanelTasks(std::span<const Product> products, int panel, int count, bool equal)
@@ -66,7 +66,7 @@ class PanelTasks {
  private:
   struct Share {
     int panels = 0;
-    int64_t work = 0;  // multiply-adds of a row, in columns that are padded to whole panels
+    int64_t work = 0;  // multiply-adds per row, with columns padded to whole panels
     int panels_in(int64_t some) const {
       return static_cast<int>(std::clamp<int64_t>(some, 0, work) * panels / work);
     }
@@ -152,8 +152,8 @@ void CpuOperations::multiply_panels(const Product& one, int first, int last) {
   multiply(one.x, *one.up, {Activation::kNone, one.out}, one.out, first, last);
 }
 
-// Rounds x into scratch memory. The tasks of a product that threads share have the same x, which
-// each of them rounds once.
+// Rounds x into scratch memory. All tasks of a shared product have the same x, and each thread
+// rounds it once.
 void CpuOperations::round(View x, Precision precision) {
   const Rounded what = {x.data, x.stride, x.rows, x.cols, precision, sharing_.phase()};
   if (sharing_.is_on() && what == rounded_) return;

@@ -9,13 +9,13 @@
 namespace runnel::cpu {
 namespace {
 
-// The size of a number as bits, which have the order of sizes.
+// The magnitude of a number as bits, which compare like magnitudes.
 int32_t size_bits(float x) { return std::bit_cast<int32_t>(x) & 0x7fffffff; }
 
 }  // namespace
 
 float quantize(std::span<const float> weights, int8_t* integers) {
-  constexpr float kWhole = 0x1.8p23F;  // what is added to it becomes whole
+  constexpr float kWhole = 0x1.8p23F;  // adding this rounds a number to an integer
   int32_t largest = 0;
   for (const float w : weights) largest = std::max(largest, size_bits(w));
   const float scale = std::bit_cast<float>(largest) / 127.0F;

@@ -32,8 +32,7 @@ ThreadPool::~ThreadPool() { stop(); }
 
 void ThreadPool::stop() {
   stopping_.store(true);
-  gate_.store(kClosed |
-              kJoined);  // no job ever has so many workers: nobody can take it for an old gate
+  gate_.store(kClosed | kJoined);  // no job has this many workers, so it is no old gate
   gate_.notify_all();
   for (std::thread& worker : workers_) worker.join();
   workers_.clear();
@@ -95,8 +94,8 @@ uint32_t ThreadPool::next_gate(uint32_t seen) const {
 bool ThreadPool::enter(uint32_t gate) {
   const uint32_t number = gate / kJob;
   while ((gate & kClosed) == 0 && gate / kJob == number) {
-    // There may be fewer tasks than workers. A worker that comes too late finds no task, which
-    // costs nothing.
+    // There may be fewer tasks than workers. A worker that comes too late finds no task, at no
+    // cost.
     if (gate_.compare_exchange_weak(gate, gate + 1)) return true;
   }
   return false;
@@ -104,7 +103,7 @@ bool ThreadPool::enter(uint32_t gate) {
 
 void ThreadPool::work(int thread) {
   compute_behind_others();
-  // A worker that starts late must not miss the end: it compares with the gate of the pool's own
+  // A worker that starts late must not miss the end, so it compares with the gate at the pool's own
   // start.
   uint32_t seen = kClosed;
   for (;;) {
@@ -113,8 +112,8 @@ void ThreadPool::work(int thread) {
     if (stopping_.load()) return;
     if (!enter(gate)) continue;
     take_tasks(thread);
-    // Release: the caller sees all that the tasks wrote. Both waits tolerate a notification too
-    // many.
+    // Release: the caller sees all that the tasks wrote. Both waits tolerate a spurious
+    // notification.
     left_.fetch_add(1);
     left_.notify_one();
   }

@@ -1,4 +1,4 @@
-// Stands in for what needs CUDA to compile where the build has none.
+// Replaces the parts that need CUDA to compile, in builds without CUDA.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/product_library.h"
 

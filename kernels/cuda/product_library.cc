@@ -11,11 +11,12 @@
 namespace runnel::cuda {
 namespace {
 
-constexpr size_t kAligned = 16;   // bytes; the widest load of a thread
-constexpr size_t kUnaligned = 4;  // of any fp32
-constexpr int kCandidates = 8;    // algorithms that are looked at for a bucket
+constexpr size_t kAligned = 16;   // bytes: the widest load of a thread
+constexpr size_t kUnaligned = 4;  // bytes: the alignment of any fp32
+constexpr int kCandidates = 8;    // algorithms that are considered for a bucket
 
-// Which algorithm: of a shape, with and without relu, aligned or not, for so many rows.
+// The key of an algorithm: the shape, the precision, with or without relu, aligned or not, and the
+// bucket of rows.
 using Key = std::array<int, 6>;
 
 Key key_of(const ProductArgs& args, bool relu, bool aligned, int bucket) {
@@ -43,7 +44,7 @@ std::string shape_text(const ProductArgs& args, int rows) {
 
 }  // namespace
 
-// The functions used, by their names; all the others stay where they are.
+// The functions that are used, looked up by name.
 struct ProductLibrary::Loaded {
   void* file = nullptr;
   cublasLtHandle_t handle = nullptr;
@@ -65,7 +66,7 @@ struct ProductLibrary::Loaded {
     if (file != nullptr) dlclose(file);
   }
 
-  // The name of a function that the file does not have; nullptr: it has all.
+  // The name of a function that the file lacks; nullptr if it has all.
   const char* missing();
 
  private:
@@ -93,8 +94,8 @@ const char* ProductLibrary::Loaded::missing() {
 
 namespace {
 
-// What the library calls the problem. Its matrices go column by column, so ours, row by row, are
-// theirs transposed: y^T [out x rows] = W [out x in] x^T [in x rows], and a bias is one per row.
+// The problem in the library's terms. Its matrices are stored by columns and ours by rows, so they
+// are transposed: y^T [out x rows] = W [out x in] x^T [in x rows], and a bias is one per row.
 struct Problem {
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t weight, x, y;
@@ -149,7 +150,7 @@ cublasStatus_t prefer(const Functions& functions, size_t alignment,
   return status;
 }
 
-// Whether an algorithm does this problem with the workspace that there is.
+// Whether an algorithm can do this problem within the workspace.
 template <typename Functions>
 bool does(const Functions& functions, const ProductArgs& args, const cublasLtMatmulAlgo_t& algo) {
   Problem problem;
@@ -160,7 +161,8 @@ bool does(const Functions& functions, const ProductArgs& args, const cublasLtMat
          result.workspaceSize <= static_cast<size_t>(ProductLibrary::kWorkspaceBytes);
 }
 
-// The library's first proposal for the most rows of a bucket that also does the fewest.
+// Chooses the library's first proposal for the largest number of rows of a bucket that also does
+// the smallest.
 template <typename Functions>
 Status choose(const Functions& functions, ProductArgs args, size_t alignment, int bucket,
               cublasLtMatmulAlgo_t& chosen) {
@@ -192,7 +194,7 @@ ProductLibrary::ProductLibrary(std::unique_ptr<Loaded> loaded) : loaded_(std::mo
 ProductLibrary::~ProductLibrary() = default;
 
 std::vector<std::string> ProductLibrary::usual_files() {
-  // The one of the header that this was compiled with first.
+  // Tries the version of the header that this was compiled with first.
   const std::string name = "libcublasLt.so.";
   const std::string here = name + std::to_string(CUBLAS_VER_MAJOR);
   const std::string other = name + (CUBLAS_VER_MAJOR == 13 ? "12" : "13");
@@ -230,7 +232,7 @@ Status ProductLibrary::plan(const ProductArgs& weight) {
   if (loaded_->plans.contains(key_of(weight, false, true, 1))) return {};
   for (const bool aligned : {true, false}) {
     ProductArgs args = weight;
-    // Rounded inputs are always aligned: they are our own.
+    // Rounded inputs are always aligned, because this library allocates them.
     const int64_t in = (args.in + 3) / 4 * 4;
     const int64_t out = (args.out + 3) / 4 * 4;
     args.x_stride = args.precision == Precision::kBf16 ? args.weight_stride : aligned ? in : in + 1;

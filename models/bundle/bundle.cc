@@ -30,7 +30,7 @@ Result<std::string> read_config(const std::string& path) {
       "makes one of a checkpoint (.pth, pytorch_model.bin)");
 }
 
-// A text of a fresh sequence comes after the model's first value, and after nothing else.
+// A tokenizer may put only the model's first value before the text of a fresh sequence.
 Status check_begin(const Tokenizer& tokenizer, const std::string& directory, const Spec& spec) {
   const std::vector<int32_t>& begin = tokenizer.begin();
   const bool begins_alike =
@@ -45,7 +45,7 @@ Status check_begin(const Tokenizer& tokenizer, const std::string& directory, con
                           " before a text, which begin.value of config.json does not");
 }
 
-// A bundle's own files say all of it.
+// Describes the bundle by its own files alone.
 Status describe_own(std::string_view json, const std::string& directory, Bundle& bundle) {
   Result<Spec> spec = parse_spec(json, directory + "/config.json");
   if (!spec.ok()) return spec.status();
@@ -63,7 +63,7 @@ Status describe_own(std::string_view json, const std::string& directory, Bundle&
   return check_begin(*bundle.tokenizer, directory, bundle.spec);
 }
 
-// The text of a published model, where it has a tokenizer, which also says what a text begins with.
+// Sets the text of a published model that has a tokenizer, which also says what a text begins with.
 // Rows of the tables beyond the tokenizer's values are padding.
 Status describe_text(const std::string& directory, Bundle& bundle) {
   auto tokenizer = load_tokenizer(directory);
@@ -80,8 +80,8 @@ Status describe_text(const std::string& directory, Bundle& bundle) {
   return check_begin(*bundle.tokenizer, directory, spec);
 }
 
-// The values that end the model's texts: generation_config.json's, where it has some, else
-// config.json's; and the tokenizer's, which many a config.json of RWKV-7 does not know of.
+// Sets the values that end the model's texts: those of generation_config.json if it has any, else
+// those of config.json; and the tokenizer's, which many a config.json of RWKV-7 lacks.
 Status describe_eos(const Json& config, const std::string& directory, Bundle& bundle) {
   auto eos = published_eos(config, directory + "/config.json");
   const std::string path = directory + "/generation_config.json";
@@ -95,7 +95,7 @@ Status describe_eos(const Json& config, const std::string& directory, Bundle& bu
   }
   if (!eos.ok()) return eos.status();
   if (bundle.tokenizer != nullptr) std::ranges::copy(bundle.tokenizer->end(), back_inserter(*eos));
-  // One that the model does not have is never sampled.
+  // A value that the model does not have is never sampled.
   std::erase_if(*eos, [&](int64_t v) { return v < 0 || v >= bundle.spec.vocabulary; });
   const std::set<int64_t> values(eos->begin(), eos->end());
   bundle.spec.eos.assign(values.begin(), values.end());
@@ -156,7 +156,7 @@ Result<Bundle> load_bundle(const std::string& directory, LoadProgress progress) 
   const bool published = is_published(*config);
   Bundle bundle;
   bundle.directory = directory;
-  // Small files are read first, so that its faults are told at once.
+  // Small files are read first, so that their faults are reported at once.
   Status status = published ? check_family(*config, directory + "/config.json")
                             : describe_own(*text, directory, bundle);
   if (!status.ok()) return status;

@@ -28,7 +28,7 @@ constexpr int kByteValues = 256;
 constexpr std::array kTexts = {Choice{"bytes", TextKind::kBytes},
                                Choice{"tokenizer", TextKind::kTokenizer}};
 
-// "model" says its family, or is of the first one.
+// "model" names its family. Without a name it is the first family.
 void read_model(const Fields& root, Faults& faults, Spec& spec) {
   const Json* const model = root.find("model");
   if (model == nullptr || !model->is_object() || !model->contains("family")) {
@@ -43,7 +43,7 @@ void read_model(const Fields& root, Faults& faults, Spec& spec) {
   faults.add("model.family", quoted_choices(names), describe(name));
 }
 
-// With its family, which is left out where the file would be read without it.
+// Includes the family, unless the file would be read the same without it.
 OrderedJson model_to_json(const Spec& spec) {
   const Family& family = family_of(spec);
   OrderedJson model = OrderedJson::object();
@@ -64,8 +64,8 @@ void read_name(const Fields& root, Faults& faults, Spec& spec) {
   }
 }
 
-// Scales the weights to sum to 1, unless they do up to fp32: reading what was written changes
-// nothing.
+// Scales the weights to sum to 1, unless they do already within fp32's precision, so that reading a
+// written file changes nothing.
 void normalize(std::vector<float>& weights, double sum) {
   if (std::abs(sum - 1.0) <= 0x1p-23) return;
   for (float& weight : weights) weight = static_cast<float>(weight / sum);

@@ -13,7 +13,8 @@
 namespace runnel {
 namespace {
 
-// The bytes that are read at a time. So few stay in a core's own cache until they are hashed.
+// The bytes that are read at a time: few enough to stay in a core's own cache until they are
+// hashed.
 constexpr int64_t kPiece = 1 << 20;
 
 }  // namespace
@@ -28,7 +29,7 @@ const Result<std::string>* FileDigest::wait_for(std::chrono::milliseconds time) 
 }
 
 void FileDigest::run(const std::stop_token& stop) {
-  compute_behind_others();  // so that it slows no model that is being served
+  compute_behind_others();  // so that it does not slow models that are being served
   Result<std::string> found = Status(Code::kResourceExhausted, "no memory to hash the weights");
   try {
     found = of_all(stop);

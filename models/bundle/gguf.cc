@@ -18,7 +18,7 @@ static_assert(std::endian::native == std::endian::little, "GGUF files are little
 
 namespace bounds = gguf_bounds;
 
-// In the order of the format's numbers.
+// In the order of their numbers in the format.
 enum class ValueType : uint32_t {
   kU8,
   kI8,
@@ -34,10 +34,10 @@ enum class ValueType : uint32_t {
   kI64,
   kF64,
 };
-// Bytes of a value, or the least bytes of a string (its length).
+// The bytes of a value; the minimum for a string, which is its length.
 constexpr std::array<int64_t, 13> kValueBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
-// The tensor types of the format. Those without a StoredType are named in a refusal.
+// The tensor types of the format. A refusal names those without a StoredType.
 struct TensorType {
   uint32_t number;
   const char* name;
@@ -87,7 +87,7 @@ std::string known_types() {
   return names;
 }
 
-// "" and sets `type`, or what is wrong with the number.
+// Sets `type` and returns "", or says what is wrong with the number.
 std::string read_type(uint32_t number, StoredType& type) {
   const auto* const known = std::ranges::find(kTensorTypes, number, &TensorType::number);
   if (known != kTensorTypes.end() && known->type) {
@@ -103,7 +103,7 @@ std::string read_type(uint32_t number, StoredType& type) {
 // The next multiple of `alignment`, a power of two. `at` is below 2^62.
 int64_t padded(int64_t at, int64_t alignment) { return (at + alignment - 1) & -alignment; }
 
-// Reads a header from its first byte to its last and keeps the first fault.
+// Reads a header from its first to its last byte and keeps the first fault.
 class HeaderReader {
  public:
   HeaderReader(std::span<const std::byte> file, const std::string& name)
@@ -123,7 +123,7 @@ class HeaderReader {
   }
 
  private:
-  // Always false, so that a caller can return it.
+  // Always returns false, so that a caller can return it.
   bool fail(const std::string& what) {
     fault_ = invalid_argument(name_ + ": " + what);
     return false;
@@ -133,7 +133,7 @@ class HeaderReader {
     return false;
   }
 
-  // Whether `bytes` more are there; `what` names them in the fault.
+  // Whether `bytes` more bytes exist; `what` names them in the fault.
   bool has(int64_t bytes, const char* what) {
     if (bytes <= limit_ - at_) return true;
     const std::string where = std::string(what) + " at byte " + std::to_string(at_);
@@ -364,7 +364,7 @@ class HeaderReader {
     return true;
   }
 
-  // Sets begin and end, from the start of the data.
+  // Sets begin and end, counted from the start of the data.
   bool check_size(std::string_view name, uint64_t offset, StoredTensor& tensor) {
     const StoredFormat& format = format_of(tensor.type);
     if (tensor.shape.back() % format.elements != 0) {
@@ -391,7 +391,7 @@ class HeaderReader {
     }
     tensor.begin = data_;
     tensor.end = data_ + bytes;
-    data_ = padded(tensor.end, alignment_);  // grows by at most the file's size a tensor
+    data_ = padded(tensor.end, alignment_);  // grows by at most the file's size per tensor
     return true;
   }
 
@@ -417,7 +417,7 @@ class HeaderReader {
   const std::string& name_;
   const int64_t limit_;   // the header ends before it
   int64_t at_ = 0;        // bytes read
-  int64_t elements_ = 0;  // of the arrays so far
+  int64_t elements_ = 0;  // of the arrays read so far
   std::string_view key_;
   int64_t alignment_ = 32;
   int64_t data_ = 0;  // where the next tensor begins

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kKeys = "its header";
 
-// Null, and a fault, where no family has this architecture.
+// Returns null, with a fault, if no family has this architecture.
 const Family* family_of_architecture(const PublishedConfig& config) {
   const std::string found = config.text_or("general.architecture", "");
   std::vector<std::string_view> known;
@@ -46,8 +46,8 @@ Result<Spec> read_spec(const WeightFiles& file) {
   return spec;
 }
 
-// The text of a model with a vocabulary, and the values that end it. Rows of the tables beyond the
-// tokens that are in use are padding.
+// Sets the text of a model with a vocabulary, and the values that end it. Rows of the tables beyond
+// the used tokens are padding.
 Status describe_text(const WeightFiles& file, Bundle& bundle) {
   Result<GgufVocabulary> vocabulary = read_gguf_vocabulary(file.metadata(), file.path());
   if (!vocabulary.ok()) return vocabulary.status();
@@ -73,8 +73,8 @@ Status describe_text(const WeightFiles& file, Bundle& bundle) {
   return {};
 }
 
-// How the names begin of layers that predict further values. They follow the model's own, and no
-// family reads them.
+// The beginnings of the names of layers that predict further values. These layers follow the
+// model's own, and no family reads them.
 std::vector<std::string> unread_layers(const Json& metadata) {
   const std::string architecture = metadata["general.architecture"];
   const auto number = [&](const char* key) {
@@ -95,7 +95,7 @@ std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
   return shape;
 }
 
-// Sizes of 1 may be there or not: the format does not keep the last ones.
+// Dimensions of size 1 may be absent, because the format does not keep trailing ones.
 Status read_gguf_tensors(const WeightFiles& file, Bundle& bundle) {
   const std::vector<ExpectedTensor> expected = expected_tensors(bundle.spec);
   const std::vector<std::string> unread = unread_layers(file.metadata());

@@ -70,8 +70,8 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
-// Also releases the pages around the bytes, because the kernel maps them together with the bytes. A
-// later read maps them again.
+// Also releases the pages around the bytes, because the kernel maps those together with the bytes.
+// A later read maps them again.
 void MappedFile::release(std::span<const std::byte> bytes) const {
   constexpr uintptr_t kAround = 64 << 10;  // bytes that the kernel maps for one read
   const auto whole = reinterpret_cast<uintptr_t>(bytes_.data());

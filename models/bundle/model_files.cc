@@ -9,7 +9,7 @@
 namespace runnel {
 namespace {
 
-// "3 tensors are missing: 'a' [2], 'b' [3, 4], ..."; "" when there are none.
+// "3 tensors are missing: 'a' [2], 'b' [3, 4], ..."; "" if there are none.
 std::string list(const std::string& what, std::span<const ExpectedTensor> tensors) {
   constexpr size_t kShown = 3;
   if (tensors.empty()) return "";

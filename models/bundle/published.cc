@@ -13,7 +13,7 @@
 namespace runnel {
 namespace {
 
-// A bundle's own file, which is read here first, may have two values per value of its vocabulary.
+// A bundle's own file is read here first. It may have two JSON values per value of its vocabulary.
 constexpr JsonLimits kLimits{.bytes = kMaxConfigBytes, .values = 1 << 22, .depth = 16};
 constexpr size_t kMostRefused = 60;  // bytes of a value in a message
 constexpr size_t kMostLayers = 16;   // in a message
@@ -23,11 +23,11 @@ std::string range_text(int64_t min, int64_t max) {
   return "an integer from " + std::to_string(min) + " to " + std::to_string(max);
 }
 
-// The words of kNotFinite become strings of themselves, or empty strings and spaces of the same
-// length, so that everything else keeps its line and column.
+// Replaces the words of kNotFinite by strings with the same text, or by empty strings and spaces of
+// the same length. The latter keep the line and column of everything else.
 enum class Words { kQuoted, kBlanked };
 
-// `text` with the words of kNotFinite as JSON, wherever they are not part of a string.
+// `text` with the words of kNotFinite made valid JSON wherever they are not part of a string.
 std::string with_words(std::string_view text, Words words) {
   std::string out;
   out.reserve(text.size());
@@ -52,7 +52,7 @@ std::string with_words(std::string_view text, Words words) {
   return out;
 }
 
-// NaN where it is no number. Since version 5 transformers writes {"__float__": "Infinity"}.
+// NaN if the node is not a number. Since version 5, transformers writes {"__float__": "Infinity"}.
 double number_of(const Json& node) {
   const bool is_tagged = node.is_object() && node.size() == 1 && node.contains("__float__");
   const Json& value = is_tagged ? node["__float__"] : node;
@@ -64,8 +64,8 @@ double number_of(const Json& node) {
 
 std::string bound_text(double bound) { return std::isinf(bound) ? "infinity" : Json(bound).dump(); }
 
-// The one that publishes files of this model_type, or, where there is none, files with its key.
-// Null, and a fault, where no family does.
+// The family that publishes files of this model_type or, for a file without one, files with its
+// keys. Returns null, with a fault, if there is no such family.
 const Family* family_of_type(const PublishedConfig& config) {
   const bool is_untyped = config.find("model_type") == nullptr;
   const std::string type = config.text_or("model_type", "");
@@ -80,12 +80,12 @@ const Family* family_of_type(const PublishedConfig& config) {
   return nullptr;
 }
 
-// A value that is refused: lists and objects as JSON.
+// The text of a refused value: lists and objects as JSON.
 std::string refused_text(const Json& value) {
   return value.is_structured() ? printable(json_text(value), kMostRefused) : describe(value);
 }
 
-// "attention in layers 1 and 3" of such numbers; the value itself where it is something else.
+// "attention in layers 1 and 3" for a list of layers; otherwise the value itself.
 std::string attention_text(const Json& value) {
   const bool has_list = value.is_object() && value.contains("layers");
   const Json& layers = has_list ? value["layers"] : value;
@@ -103,7 +103,7 @@ std::string attention_text(const Json& value) {
   return left == 0 ? text : text + " and " + std::to_string(left) + " more";
 }
 
-// Whether a family knows the file without its model_type.
+// Whether a family recognizes the file without a model_type.
 bool is_known_untyped(const Json& config) {
   const std::string file;
   Faults faults(file);
@@ -119,7 +119,7 @@ Result<Json> parse_published(std::string_view text, const std::string& file) {
   if (std::ssize(text) > kMaxConfigBytes) return parse_json(text, file, kLimits);  // says so
   Result<Json> json = parse_json(with_words(text, Words::kQuoted), file, kLimits);
   if (json.ok()) return json;
-  // The same fault, at its place in `text`.
+  // Finds the same fault at its place in `text`.
   Result<Json> in_place = parse_json(with_words(text, Words::kBlanked), file, kLimits);
   return in_place.ok() ? json : in_place;
 }

@@ -178,14 +178,14 @@ class QuantizedFile {
   Quantized done_;
 };
 
-// Weights of any format that publishers use.
+// Whether a file holds weights, in any format that publishers use.
 bool is_weights(const fs::path& path) {
   constexpr std::string_view kExtensions[] = {".safetensors", ".gguf", ".bin", ".pt", ".pth"};
   return std::ranges::find(kExtensions, path.extension().string()) != std::end(kExtensions) ||
          path.filename() == "model.safetensors.index.json";
 }
 
-// Copies the files in the directory except weights. Only one subdirectory belongs to models.
+// Copies all files of the directory except weights. Models use only one subdirectory.
 Status copy_files(const std::string& from, const std::string& to) {
   constexpr std::string_view kTemplates = "additional_chat_templates";
   std::error_code error;

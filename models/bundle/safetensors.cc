@@ -24,7 +24,7 @@ constexpr int64_t kMaxRank = 8;
 // In the order of StoredType.
 constexpr std::array<std::string_view, 3> kTypes = {"F32", "F16", "BF16"};
 
-// The product of the sizes, or -1 when one is negative or the product does not fit.
+// The product of the sizes, or -1 if a size is negative or the product overflows.
 int64_t product(std::span<const int64_t> shape) {
   int64_t elements = 1;
   for (const int64_t size : shape) {
@@ -33,7 +33,7 @@ int64_t product(std::span<const int64_t> shape) {
   return elements;
 }
 
-// A list of integers >= 0. "" or what is wrong with it.
+// Reads a list of integers >= 0. Returns "", or what is wrong with it.
 std::string read_sizes(const Json& list, std::vector<int64_t>& sizes) {
   if (!list.is_array()) return "expected an array of integers, found " + describe(list);
   if (std::ssize(list) > kMaxRank) {
@@ -58,7 +58,7 @@ std::string read_type(const Json& dtype, StoredType& type) {
   return "";
 }
 
-// Fills `tensor` from its entry in the header. "" or what is wrong with it.
+// Fills `tensor` from its entry in the header. Returns "", or what is wrong with it.
 std::string read_entry(const Json& entry, int64_t data_bytes, StoredTensor& tensor) {
   if (!entry.is_object()) {
     return "expected an object with dtype, shape and data_offsets, found " + describe(entry);

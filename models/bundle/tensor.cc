@@ -12,7 +12,7 @@ namespace {
 
 float widen_bf16(uint16_t half) { return std::bit_cast<float>(uint32_t{half} << 16); }
 
-// The data may begin at any byte: memcpy, never a cast.
+// The data may begin at any byte, so it must be read with memcpy and not with a cast.
 template <typename T>
 T load(const std::byte* from) {
   T value;
@@ -20,7 +20,7 @@ T load(const std::byte* from) {
   return value;
 }
 
-// Whether the bits of the exponent are all set in any of some elements.
+// Whether all exponent bits are set in any of the elements.
 template <typename T>
 bool any_with(const std::byte* from, int64_t elements, T exponent) {
   bool any = false;
@@ -30,8 +30,8 @@ bool any_with(const std::byte* from, int64_t elements, T exponent) {
   return any;
 }
 
-// The place of the first such element. Blocks are looked at as a whole: without a way out of the
-// loop the compiler looks at many elements at once.
+// The index of the first such element. Blocks are examined as a whole: without an exit from the
+// loop, the compiler examines many elements at once.
 template <typename T>
 int64_t first_with(const std::byte* from, int64_t elements, T exponent) {
   constexpr int64_t kBlock = 1 << 12;

@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kLengthBytes = 8;  // of the header's length, of safetensors
+constexpr int64_t kLengthBytes = 8;  // of the header's length, in safetensors
 
 }  // namespace
 

@@ -25,7 +25,7 @@ constexpr size_t kMaxFiles = 1024;
 constexpr size_t kMaxFileName = 255;
 constexpr std::chrono::milliseconds kBetweenCounts(50);  // while the digest is not known
 
-// A file of the same directory.
+// Whether the name is that of a file in the same directory.
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name.size() <= kMaxFileName && name.ends_with(".safetensors") &&
          name.find('/') == std::string_view::npos && name.find("..") == std::string_view::npos;
@@ -128,7 +128,7 @@ Status WeightFiles::open_listed(const std::string& directory, const std::string&
   return {};
 }
 
-// A tensor may be in one of the files only.
+// Each tensor may be in only one of the files.
 Status WeightFiles::take(WeightFile file) {
   for (const auto& [name, tensor] : file.tensors()) {
     const auto [at, is_new] = place_.emplace(name, files_.size());
@@ -146,7 +146,7 @@ Status WeightFiles::take(WeightFile file) {
 
 Result<Tensor> WeightFiles::find(std::string_view name, std::span<const int64_t> shape) const {
   const auto found = place_.find(name);
-  // Of a tensor that is in no file, any file says so.
+  // If a tensor is in no file, any file reports that.
   return files_[found == place_.end() ? 0 : found->second].find(name, shape);
 }
 
@@ -175,7 +175,7 @@ Result<std::string> WeightFiles::digest() const {
   return *digest;
 }
 
-// Bytes of the files that nobody reads (headers, unused tensors) make no visible difference.
+// Bytes that nobody reads (headers, unused tensors) make no visible difference.
 void WeightFiles::count(int64_t bytes) const {
   packed_ = std::min(packed_ + bytes, bytes_);
   if (progress_) progress_(packed_ + std::min(digest_->done(), bytes_), 2 * bytes_);

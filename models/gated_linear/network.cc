@@ -13,21 +13,21 @@ namespace runnel {
 namespace {
 
 constexpr const char* kTable = "model.embeddings.weight";
-constexpr float kHgrn2NormEps = 1e-5F;  // whatever the file says: its code does not pass norm_eps
+constexpr float kHgrn2NormEps = 1e-5F;  // whatever the file says: its code ignores norm_eps
 
-// A projection, through its convolution where there is one.
+// A projection, followed by its convolution if it has one.
 struct Projection {
   Weight weight;
-  Activation activation;  // of the product; with a convolution that one has it
+  Activation activation;  // of the product, or else of the convolution if there is one
   Matrix taps, bias;
   Convolution convolution;
-  int64_t inputs = 0;  // the convolution's state: bytes from the start of a slot
+  int64_t inputs = 0;  // of the convolution's state: bytes from the start of a slot
 };
 
 struct Layer {
   NormWeights norm, ffn_norm;
   Projection q, k, v;
-  Weight decay_in, decay;  // decay_in: of low rank
+  Weight decay_in, decay;  // decay_in: the first factor of low rank
   Weight beta;
   Weight gate_in, gate;
   Matrix decay_rate, decay_bias;
@@ -38,7 +38,7 @@ struct Layer {
   int64_t state = 0;  // bytes from the start of a slot
 };
 
-// RetNet's decay of each head.
+// RetNet's decay for each head.
 std::vector<float> retentions(int heads) {
   std::vector<float> all;
   for (int head = 0; head < heads; ++head) {
@@ -47,7 +47,7 @@ std::vector<float> retentions(int heads) {
   return all;
 }
 
-// The share of one layer's lower bound: sums of the softmax over layers, without the first row.
+// Each layer's lower bounds: cumulative sums of the softmax over layers, without the first row.
 std::vector<std::vector<float>> lower_bounds(const std::vector<float>& stored, int layers) {
   const size_t width = stored.size() / layers;
   std::vector<std::vector<float>> bounds(layers, std::vector<float>(width));
@@ -164,7 +164,7 @@ class Loader {
     if (sizes_.corrects() && sizes_.beta) layer.beta = pack({.weight = attn + "b_proj.weight"});
   }
 
-  // A number of each head for all channels of its keys.
+  // One number per head, repeated for all channels of its keys.
   Matrix of_heads(std::span<const float> numbers) const {
     return weights_.matrix_of(repeated(numbers, sizes_.dk), 1);
   }
@@ -208,7 +208,7 @@ class GatedLinear final : public LayeredNetwork {
 
   std::vector<Layer> layers_;
 
-  // Activations at the largest batch.
+  // Activations for the largest batch.
   Matrix u_, q_, k_, v_, decay_, decay_low_, beta_, gate_, gate_low_, y_, hidden_;
 };
 
@@ -235,8 +235,8 @@ GatedLinear::GatedLinear(const GatedLinearSpec& sizes, const NetworkParts& parts
   if (sizes.corrects() && sizes.beta) beta_ = device(sizes.heads);
 }
 
-// All products of the normed input at once, then the second ones of low rank, then the convolutions
-// of q, k and v.
+// Runs all products of the normed input at once, then the second products of low rank, then the
+// convolutions of q, k and v.
 void GatedLinear::project(const Run& run, const Layer& layer) const {
   const View u = run.of(u_.view);
   Products first, second;

@@ -42,7 +42,7 @@ Activation map_of(const PublishedConfig& config, const char* key, const char* fa
   return Activation::kNone;
 }
 
-// A head's share of `ratio` times the width, all heads together being that wide.
+// The size of a head, if all heads together are `ratio` times as wide as the model.
 int head_size_of(const PublishedConfig& config, const char* key, double fallback, int heads,
                  int width) {
   const double ratio = config.number_or(key, fallback, 1.0 / kMaxWidth, kLargestRatio);
@@ -81,7 +81,7 @@ void read_gla(const PublishedModel& model, GatedLinearSpec& sizes) {
   sizes.map = map_of(config, "feature_map", "identity");
   sizes.gate = config.boolean_or("use_output_gate", true);
   sizes.gate_in_norm_name = model.has(std::string(kLayer) + "attn.g_norm_swish_gate.weight");
-  if (!gla) return;  // RetNet's code does not look at use_short_conv
+  if (!gla) return;  // RetNet's code ignores use_short_conv
   sizes.taps = taps_of(config, false);
   config.allow("use_gk", true);
   config.allow("use_gv", false);

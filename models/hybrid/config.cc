@@ -47,7 +47,7 @@ void each_switch(Sizes& sizes, const Visit& visit) {
   visit("tied", sizes.tied);
 }
 
-// One letter for each layer.
+// The kinds of the layers, one letter each.
 std::string read_layers(const Fields& model, Faults& faults) {
   const std::string expected = "1 to " + std::to_string(kMaxLayers) +
                                " letters, one for each layer, of r (recurrent), a (attention), b "

@@ -16,7 +16,7 @@ constexpr const char* kHeads = "attention.head_count";
 constexpr const char* kKvHeads = "attention.head_count_kv";
 constexpr const char* kFfn = "feed_forward_length";
 
-// The keys of a file, without the name of its architecture before them.
+// The keys of a file, without the prefix of its architecture.
 class Keys {
  public:
   explicit Keys(const PublishedConfig& config)
@@ -45,7 +45,7 @@ class Keys {
   }
   void allow(const char* key, bool only) const { config_.allow(path(key).c_str(), only); }
   void allow(const char* key, const char* only) const { config_.allow(path(key).c_str(), {only}); }
-  // Absent, or 0.
+  // Only an absent key or 0 is allowed.
   void allow_none(const char* key, const char* what) const {
     const Json* const found = find(key);
     if (found == nullptr || *found == 0) return;
@@ -54,8 +54,8 @@ class Keys {
 
   int blocks() const { return size("block_count", kMaxLayers); }
 
-  // An integer up to `max` for each of the first `depth` layers. The file has one for each of its
-  // blocks, or one for all.
+  // An integer up to `max` for each of the first `depth` layers. The file has one integer for each
+  // of its blocks, or one for all.
   std::vector<int> of_layers(const char* key, int depth, int64_t max) const {
     const Json* const found = find(key);
     if (found == nullptr || !found->is_array()) return std::vector<int>(depth, size(key, max, 0));
@@ -69,7 +69,7 @@ class Keys {
     return numbers;
   }
 
-  // Whether `list` is an array with an item that fits for each of the blocks; else a fault.
+  // Whether `list` is an array with one fitting item per block. If not, adds a fault.
   bool check_list(const char* key, const Json& list, const std::string& expected,
                   const std::function<bool(const Json&)>& fits) const {
     const int layers = blocks();
@@ -83,7 +83,7 @@ class Keys {
     return other == list.end();
   }
 
-  // The number of all layers that have one.
+  // The number that all layers with a nonzero number share.
   int common(const char* key, const std::vector<int>& numbers) const {
     int common = 0;
     for (const int number : numbers) {
@@ -117,7 +117,7 @@ void refuse_options(const Keys& keys) {
   keys.allow("attention.causal", true);
 }
 
-// Qwen3.5's layers: as the file lists them, or one with attention in each interval.
+// Qwen3.5's layers: as the file lists them, or with attention in the last layer of each interval.
 std::string qwen_layers(const Keys& keys, int blocks) {
   const int every = keys.size_or("full_attention_interval", kInterval, 1, kMaxLayers);
   std::string layers;
@@ -131,8 +131,8 @@ std::string qwen_layers(const Keys& keys, int blocks) {
   return layers;
 }
 
-// The kinds of layers, and the numbers that decide them. The file's last layers may predict further
-// values. They are not read.
+// Reads the kinds of layers, and the numbers that determine them. The file's last layers may
+// predict further values. They are not read.
 void read_layers(const Keys& keys, HybridSpec& sizes) {
   const int blocks = keys.blocks();
   const int depth = blocks - keys.size_or("nextn_predict_layers", 0, 0, blocks - 1);
@@ -157,7 +157,7 @@ void read_layers(const Keys& keys, HybridSpec& sizes) {
   }
 }
 
-// Whether the first layer of these kinds has the tensor.
+// Whether the first layer of one of these kinds has the tensor.
 bool has(const PublishedModel& model, const HybridSpec& sizes, const char* letters,
          const std::string& tensor) {
   const size_t layer = sizes.layers.find_first_of(letters);
@@ -184,7 +184,7 @@ void read_attention(const PublishedModel& model, const Keys& keys, HybridSpec& s
   if (!may_have_bias) read_rotary(keys, sizes);
 }
 
-// Gated DeltaNet's and Mamba-2's keys.
+// Reads the keys of Gated DeltaNet and Mamba-2.
 void read_states(const PublishedModel& model, const Keys& keys, HybridSpec& sizes) {
   sizes.taps = keys.size("ssm.conv_kernel", kMaxTaps, 2);
   sizes.dk = keys.size("ssm.state_size");
@@ -202,7 +202,7 @@ void read_states(const PublishedModel& model, const Keys& keys, HybridSpec& size
   sizes.in_bias = has(model, sizes, "rb", "ssm_in.bias");
   sizes.out_bias = has(model, sizes, "rb", "ssm_out.bias");
   sizes.convolution_bias = has(model, sizes, "rb", "ssm_conv1d.bias");
-  // The file of a Falcon-H1 with a norm does not say whether the gate comes before it.
+  // The file of a Falcon-H1 with a norm does not say whether the gate precedes it.
   if (sizes.style == HybridStyle::kFalconH1) sizes.gated_norm = GatedNormKind::kNone;
 }
 
@@ -221,7 +221,7 @@ void read_granite(const Keys& keys, HybridSpec& sizes) {
   factors.head = 1.0F / keys.number_or("logit_scale", 1.0, kLeastFactor);
 }
 
-// check_sizes() by the keys of the file.
+// Checks what check_sizes() checks, and names the keys of the file.
 void check(const Keys& keys, const HybridSpec& sizes, Faults& faults) {
   const std::string layers = keys.path("block_count"), heads = keys.path(kHeads),
                     kv_heads = keys.path(kKvHeads), head_size = keys.path("attention.key_length"),

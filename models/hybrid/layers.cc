@@ -127,7 +127,7 @@ void Loader::read_delta(int index, RecurrentMixer& mixer) const {
   mixer.norm = row_of(tiled(of_head, sizes_.recurrent_heads));
 }
 
-// in_proj gives [B | C | x].
+// in_proj has the rows [B | C | x].
 void Loader::read_convolution(const std::string& name, RecurrentMixer& mixer) const {
   const int width = sizes_.width;
   mixer.before = pack_rows(name + names_.in, sizes_.in_bias, 0, width);
@@ -140,7 +140,7 @@ AttentionMixer Loader::attention(int index) const {
   const std::string name = names_.layer(index) + names_.attention;
   const bool bias = sizes_.attention_bias;
   AttentionMixer mixer;
-  if (sizes_.gates_attention()) {  // query and gate alternate by heads
+  if (sizes_.gates_attention()) {  // query and gate alternate head by head
     const int64_t size = sizes_.head_size;
     mixer.q = pack_rows(name + names_.query, bias, 0, size, 2 * size);
     mixer.gate = pack_rows(name + names_.query, bias, size, size, 2 * size);

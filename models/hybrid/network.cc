@@ -21,7 +21,7 @@ std::string table_of(const HybridSpec& sizes) { return names_of(sizes).table + "
 
 constexpr Norm kNoNorm = {{}, {}, 0.0F, NormKind::kNone};
 
-// One row of factors for `rows` rows; data null where there are none.
+// One row of factors, used for all `rows` rows; data is null if there are no factors.
 View spread(const Matrix& factors, int rows) {
   View view = factors.view;
   view.rows = rows;
@@ -39,7 +39,7 @@ class Hybrid final : public LayeredNetwork {
     return {scale.view, {}, sizes_.norm_eps, NormKind::kRms, groups};
   }
   void allocate(const NetworkParts& parts);
-  // x += y through a product.
+  // Adds y, multiplied by the weight, to x.
   void add(const Run& run, View y, const Scaled& product) const;
   void project(const Run& run, const Layer& layer) const;
   void mix(const Run& run, const Layer& layer) const;
@@ -55,7 +55,7 @@ class Hybrid final : public LayeredNetwork {
   Matrix angles_;
   std::vector<Layer> layers_;
 
-  // Activations at the largest batch: the input of the recurrent mixer and of the feed-forward,
+  // Activations for the largest batch: the input of the recurrent mixer and of the feed-forward,
   // the input of attention, and everything between.
   Matrix u_, attended_, projected_, z_, rate_, dt_, y_, q_, k_, v_, hidden_, up_;
 };
@@ -106,7 +106,7 @@ void Hybrid::add(const Run& run, View y, const Scaled& product) const {
   run.lane.matmul(y, product.weight, {Activation::kNone, spread(product.factors, x.rows), x}, x);
 }
 
-// The products of the mixers' inputs: of both mixers at once, if a layer has two.
+// Runs the products of the mixers' inputs, of both mixers at once if a layer has two.
 void Hybrid::project(const Run& run, const Layer& layer) const {
   Products products;
   if (layer.recurrent && sizes_.is_mamba2()) {
@@ -137,7 +137,7 @@ void Hybrid::project(const Run& run, const Layer& layer) const {
   products.compute(run.lane);
 }
 
-// Both mixers of a layer read what was there before either of them.
+// Both mixers of a layer read its input before either adds to it.
 void Hybrid::mix(const Run& run, const Layer& layer) const {
   const View x = stream(run);
   if (layer.recurrent) run.lane.norm(x, View{}, norm(layer.recurrent_norm), run.of(u_.view));
@@ -224,8 +224,8 @@ void Hybrid::attend(const Run& run, const AttentionMixer& mixer) const {
   add(run, y, mixer.out);
 }
 
-// down(silu(gate(u)) * up(u)), or down(relu(up(u))^2). A factor of the gate comes before its silu,
-// which is then the gate of a norm that does nothing else.
+// down(silu(gate(u)) * up(u)), or down(relu(up(u))^2). If the gate has a factor, it is applied
+// before silu. Then silu runs as the gate of a norm that does nothing else.
 void Hybrid::feed_forward(const Run& run, const FeedForward& layer) const {
   Backend& lane = run.lane;
   const View u = run.of(u_.view);

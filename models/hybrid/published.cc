@@ -18,7 +18,7 @@ constexpr const char* kLayers = "num_hidden_layers";
 
 // ---- layers -------------------------------------------------------------------------------------
 
-// The letter of HybridSpec::layers of a layer's kind; 0: it is not served.
+// The letter of HybridSpec::layers for a kind of layer; 0 if the kind is not supported.
 char letter_of(std::string_view kind) {
   if (kind == "full_attention" || kind == "attention") return 'a';
   if (kind == "linear_attention" || kind == "mamba" || kind == "conv") return 'r';
@@ -26,7 +26,7 @@ char letter_of(std::string_view kind) {
   return 0;
 }
 
-// The kinds that one of the keys lists; "" where neither is there.
+// The kinds of layers that one of the keys lists; "" if neither key is present.
 std::string listed_layers(const PublishedConfig& config) {
   for (const char* const key : {"layer_types", "layers_block_type"}) {
     const Json* const found = config.find(key);
@@ -94,7 +94,8 @@ void read_layers(const PublishedConfig& config, HybridSpec& sizes) {
 
 // ---- attention ----------------------------------------------------------------------------------
 
-// Angles of a share of each head. `share` null: the style has no such key.
+// Reads the rotary angles, which cover a part of each head. `share` is null if the style has no
+// such key.
 void read_rotary(const PublishedConfig& config, double theta, double share, HybridSpec& sizes) {
   double partial = share;
   for (const char* const key : {"rope_parameters", "rope_scaling"}) {
@@ -124,7 +125,7 @@ float factor_of(const PublishedConfig& config, const char* key) {
   return static_cast<float>(config.number_or(key, 1.0, kLeastFactor, kMaxHybridNumber));
 }
 
-// Numbers of a list; where the key is absent, ones.
+// Reads numbers from a list; ones if the key is absent.
 template <size_t N>
 void read_factors(const PublishedConfig& config, const char* key, float* const (&factors)[N]) {
   const Json* const found = config.find(key);
@@ -174,7 +175,7 @@ void read_lfm2(const PublishedModel& model, HybridSpec& sizes) {
   sizes.ffn = model.size("model.layers.0.feed_forward.w1.weight", 0, kMaxFfn);
 }
 
-// Heads that are together as wide as `inner`.
+// The size of heads that are together `inner` wide.
 int mamba_head_size(const PublishedConfig& config, int64_t inner, int heads) {
   const Json* const found = config.find("mamba_d_head");
   const int usual = static_cast<int>(std::clamp<int64_t>(inner / heads, 1, kMaxWidth));
@@ -189,7 +190,7 @@ int mamba_head_size(const PublishedConfig& config, int64_t inner, int heads) {
   return 1;
 }
 
-// Granite's and Falcon's keys of Mamba-2.
+// Reads Granite's and Falcon's keys of Mamba-2.
 void read_mamba(const PublishedConfig& config, HybridSpec& sizes) {
   const int64_t expanded =
       int64_t{config.integer_or("mamba_expand", 2, 1, kMaxWidth)} * sizes.width;
@@ -319,7 +320,7 @@ HybridKeys keys_of(HybridStyle style) {
 void read_published_hybrid(const PublishedModel& given, Spec& spec) {
   auto& sizes = spec.model.emplace<HybridSpec>();
   sizes.style = style_of(given.config);
-  // The image models have the text model inside.
+  // Image models have the text model inside.
   const bool inside = given.config.find("text_config") != nullptr;
   const PublishedModel model = {inside ? given.config.object("text_config") : given.config,
                                 given.tensors, given.weights};

@@ -82,7 +82,7 @@ void add_feed_forward(const HybridSpec& sizes, const HybridNames& names, const A
   layer.linear(names.ffn_down, sizes.width, sizes.ffn, sizes.ffn_bias);
 }
 
-// Of llama.cpp.
+// llama.cpp's names.
 HybridNames names_of_gguf(HybridStyle style) {
   HybridNames names = {.table = "token_embd",
                        .layers = "blk.",
@@ -125,7 +125,7 @@ HybridNames names_of_gguf(HybridStyle style) {
   return names;
 }
 
-// Most of them are the same in the files of all makers.
+// Most names are the same in the files of all publishers.
 HybridNames usual_names() {
   return {.table = "model.embed_tokens",
           .layers = "model.layers.",

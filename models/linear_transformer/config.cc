@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMaxComponents = 256;
 constexpr float kMaxFeatureNumber = 1e6F;  // temperature, smoothing, scale
 constexpr int kByteValues = 256;
-// Tables are matrices, whose rows are counted by an int.
+// A table is a matrix, whose rows are counted by an int.
 constexpr int64_t kMaxTableLength = std::min(kMaxPositions, int64_t{INT32_MAX});
 
 constexpr std::array kFeatureMaps = {Choice{"elu", FeatureMap::kElu},
@@ -34,7 +34,7 @@ constexpr std::array kPositions = {Choice{"table", PositionKind::kTable},
 constexpr std::array kHeads = {
     Choice{head_kind_name(HeadKind::kCategorical), HeadKind::kCategorical},
     Choice{head_kind_name(HeadKind::kMixtureOfLogistics), HeadKind::kMixtureOfLogistics}};
-// Words that the format has room for, with one choice so far.
+// Settings that the format has, with only one choice so far.
 constexpr std::array kNorms = {Choice{"layer", 0}};
 constexpr std::array kPlacements = {Choice{"post", 0}};
 
@@ -42,7 +42,7 @@ void read_position(const Fields& model, LinearTransformerSpec& sizes, Spec& spec
   const Fields position = model.object("position", {"kind", "length"});
   sizes.position = position.choice("kind", kPositions);
   const bool is_table = sizes.position == PositionKind::kTable;
-  // Every session has a cache with room for all positions.
+  // With softmax, every session has a cache with room for all positions.
   if (is_table || sizes.softmax || position.find("length") != nullptr) {
     const int64_t most = is_table ? kMaxTableLength : kMaxPositions;
     spec.positions = position.integer("length", 1, sizes.softmax ? kMaxContext : most);
@@ -65,7 +65,7 @@ void read_head(const Fields& model, Faults& faults, Spec& spec) {
   }
 }
 
-// Keys that only some attentions have.
+// Refuses a key that only some kinds of attention have.
 void refuse_key(const Fields& attention, const char* key, Faults& faults, const std::string& with) {
   if (const Json* member = attention.find(key); member != nullptr) {
     faults.add(attention.path(key), "no such key with " + with, describe(*member));
@@ -131,7 +131,7 @@ void read_attention(const Fields& model, Faults& faults, LinearTransformerSpec& 
   if (sizes.feature_map != FeatureMap::kGeneralized) refuse_key(attention, "kernel", faults, map);
 }
 
-// Sizes that must fit one another, after each has been checked by itself.
+// Checks that sizes match, after each of them has been checked by itself.
 void check_sizes(const LinearTransformerSpec& sizes, Faults& faults) {
   const auto check_heads = [&](const char* key, int size) {
     const int64_t all = int64_t{sizes.heads} * size;

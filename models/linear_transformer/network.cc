@@ -19,7 +19,7 @@ struct NormWeights {
 };
 
 struct Layer {
-  Weight qkv;  // the projections side by side: columns q, k, v and, if there is one, the gate
+  Weight qkv;  // the projections concatenated: columns q, k, v and, if there is one, the gate
   Weight out;
   Matrix omega, sigma;  // of a random feature map
   NormWeights norm1;
@@ -64,8 +64,9 @@ class Loader {
   Weight predictor() const { return weights_.linear({"predictor"}, last_precision()); }
 
  private:
-  // Of the last products. Nothing after them evens out their rounding, and logistics are narrow:
-  // in bf16 it would cost an image several times the bits that all other rounding does.
+  // The precision of the last products. Nothing after them averages out their rounding errors, and
+  // logistics are narrow: in bf16, it would cost an image several times the bits of all other
+  // rounding.
   Precision last_precision() const {
     return head_ == HeadKind::kCategorical ? precision_ : weights_.precise(precision_);
   }
@@ -76,8 +77,8 @@ class Loader {
   const Precision precision_;
 };
 
-// Whether sinusoids are made while loading: few enough for a table, which is read many times as
-// fast.
+// Whether sinusoids are computed while loading: if there are few enough for a table, which is many
+// times as fast to read.
 bool lie_in_a_table(const LinearTransformerSpec& sizes, int64_t positions) {
   constexpr int64_t kMostNumbers = int64_t{1} << 20;
   return sizes.position == PositionKind::kSinusoidal && positions > 0 &&
@@ -113,7 +114,7 @@ class LinearTransformer final : public Network {
 
   const LinearTransformerSpec sizes_;
   const Recurrence recurrence_;
-  Attention attention_;  // in place of the recurrence, with softmax
+  Attention attention_;  // with softmax, replaces the recurrence
   const StateLayout layout_;
 
   Matrix value_table_, position_table_;
@@ -122,10 +123,10 @@ class LinearTransformer final : public Network {
   NormWeights final_norm_;
   Weight predictor_;
 
-  // Activations at the largest batch.
+  // Activations for the largest batch.
   Matrix x_, qkv_, features_, attended_, hidden_, projected_;
 
-  // All of this as one kernel of the device, where it has one for these sizes.
+  // The whole network as one kernel of the device, if it has one for these sizes.
   FusedNetwork network_;
   bool fused_ = false;
 };
@@ -199,7 +200,7 @@ void LinearTransformer::attention(const Run& run, const Layer& layer) const {
   const View qkv = run.of(qkv_.view);
   const View attended = run.of(attended_.view);
   run.lane.matmul(x, layer.qkv, Activation::kNone, qkv);
-  const int values = 2 * sizes_.heads * sizes_.query_size;  // the column where they begin
+  const int values = 2 * sizes_.heads * sizes_.query_size;  // the column where the values begin
   View mapped = qkv.columns(0, values);
   if (is_random(sizes_.feature_map)) {
     RandomFeatures features = sizes_.features;
@@ -232,8 +233,8 @@ void LinearTransformer::feed_forward(const Run& run, const Layer& layer) const {
   run.lane.norm(run.of(projected_.view), x, layer.norm2.norm(), x);
 }
 
-// One step over a run of rows: the encoder of fast-transformers, post-norm, one value a row and
-// position, and the head where somebody looks at it.
+// Runs one step over a run of rows: the encoder of fast-transformers, post-norm, with one value per
+// row and position. The head runs only for rows whose output is read.
 void LinearTransformer::forward(const Run& run) const {
   run.lane.embed(run.rows, run.values, run.control, embedding_, run.of(x_.view));
   for (const Layer& layer : layers_) {

@@ -18,7 +18,7 @@ constexpr auto kKeys = [](auto& sizes, auto& keys) {
   keys.eps("mixer_eps", sizes.mixer_eps, sizes.mixer_eps > 0.0F);
   keys.on("tied", sizes.tied);
   keys.rows("table_rows", sizes.table_rows);
-  // Absent where it is false: state files hold a digest of this JSON.
+  // Absent if false, because state files hold a digest of this JSON.
   keys.on("state_spaces_names", sizes.state_spaces_names, sizes.state_spaces_names);
 };
 

@@ -62,7 +62,7 @@ class Loader {
                          parts_.precision);
   }
 
-  // exp of [channels, states] as the recurrence has S: [heads][states][columns].
+  // exp of [channels, states], in the layout of the recurrence's S: [heads][states][columns].
   Matrix rates(const std::string& name) const {
     const std::vector<float> stored = weights_.numbers(name);
     const int size = sizes_.head_size();
@@ -96,7 +96,7 @@ class Mamba1 final : public LayeredNetwork {
   std::vector<Layer> layers_;
   Matrix ones_;  // the scale of norms without weights
 
-  // Activations at the largest batch; terms_ are dt, B and C.
+  // Activations for the largest batch. terms_ holds dt, B and C.
   Matrix u_, projected_, terms_, dt_, y_;
 };
 

@@ -23,7 +23,7 @@ int rank_of(const PublishedConfig& config, const char* key, int width) {
   return config.integer_or(key, usual, 1, kMaxWidth);
 }
 
-// The channels where no key gives them.
+// The number of channels if no key gives it.
 int expanded(const PublishedConfig& config, int width) {
   const int64_t channels = int64_t{config.integer_or("expand", kExpand, 1, kMaxWidth)} * width;
   return static_cast<int>(std::min<int64_t>(channels, kMaxWidth));
@@ -45,7 +45,7 @@ void read_hugging_face(const PublishedConfig& config, Mamba1Spec& sizes) {
   }
 }
 
-// Absent keys have the defaults of its code, which has no key for the eps.
+// Absent keys have the defaults of state-spaces' code, which has no key for the eps.
 void read_state_spaces(const PublishedConfig& config, Mamba1Spec& sizes) {
   refuse_state_spaces_options(config);
   const PublishedConfig layer = config.object("ssm_cfg");
@@ -68,7 +68,7 @@ bool is_untyped_mamba1(const PublishedConfig& config) {
 void read_published_mamba1(const PublishedModel& model, Spec& spec) {
   auto& sizes = spec.model.emplace<Mamba1Spec>();
   const PublishedConfig& config = model.config;
-  // Hugging Face's copies of state-spaces' models kept their keys, ssm_cfg among them.
+  // Hugging Face's copies of state-spaces' models kept the original keys, including ssm_cfg.
   if (config.find("model_type") == nullptr && is_untyped_mamba1(config)) {
     read_state_spaces(config, sizes);
   } else {

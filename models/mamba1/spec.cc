@@ -9,8 +9,8 @@ constexpr int kMostColumns = 64;
 
 }  // namespace
 
-// The largest that divides the channels: whole vectors for the usual sizes, and heads enough for
-// all threads.
+// The largest size that divides the channels. This gives whole vectors for the usual sizes, and
+// enough heads for all threads.
 int Mamba1Spec::head_size() const {
   int size = kMostColumns;
   while (inner % size != 0) --size;

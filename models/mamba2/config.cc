@@ -20,7 +20,7 @@ void check_product(const char* key, int factor, const char* other, int size, Fau
              std::to_string(factor) + " * " + std::to_string(size) + " = " + std::to_string(all));
 }
 
-// Sizes that must fit one another, after each has been checked by itself.
+// Checks that sizes match, after each of them has been checked by itself.
 void check_sizes(const Mamba2Spec& sizes, Faults& faults) {
   check_product("model.head_size", sizes.heads, "model.heads", sizes.head_size, faults);
   check_product("model.state_size", sizes.groups, "model.groups", sizes.state_size, faults);

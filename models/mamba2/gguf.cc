@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-// A fault where `part` does not divide `whole`, the value of the key `of`.
+// Adds a fault if `part` does not divide `whole`, the value of the key `of`.
 void check_divides(const PublishedConfig& config, const char* key, int part, const char* of,
                    int whole) {
   if (whole % part == 0) return;

@@ -66,7 +66,7 @@ class Loader {
         precision_);
   }
 
-  // exp(A_log), for which a GGUF file has -exp(A_log).
+  // exp(A_log). A GGUF file stores -exp(A_log) instead.
   Matrix rate(const std::string& name) const {
     std::vector<float> numbers = weights_.numbers(in_file(name));
     for (float& x : numbers) x = sizes_.names == Mamba2Names::kGguf ? -x : rate_of(x);
@@ -90,7 +90,7 @@ class Mamba2 final : public LayeredNetwork {
 
   std::vector<Layer> layers_;
 
-  // Activations at the largest batch.
+  // Activations for the largest batch.
   Matrix u_, projected_, y_;
 };
 

@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-constexpr const char* kStateSpaces = "ssm_cfg";  // a key that their configs alone have
+constexpr const char* kStateSpaces = "ssm_cfg";  // a key that only their configs have
 constexpr const char* kLayer = "layer";
 constexpr const char* kMamba1 = "Mamba1";
 constexpr const char* kMamba2 = "Mamba2";
@@ -20,7 +20,7 @@ constexpr int kExpand = 2;
 constexpr int kTaps = 4;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// heads * head_size is what the blocks expand the width to.
+// Checks that heads * head_size is `expand` times the width.
 void check_inner(const PublishedConfig& config, int expand, const Mamba2Spec& sizes) {
   const int64_t inner = int64_t{expand} * sizes.width;
   if (sizes.heads * int64_t{sizes.head_size} == inner) return;
@@ -31,7 +31,7 @@ void check_inner(const PublishedConfig& config, int expand, const Mamba2Spec& si
       std::to_string(sizes.heads) + " heads and a width of " + std::to_string(sizes.width));
 }
 
-// The other sizes that must fit one another, by the keys of this file.
+// Checks the other sizes that must match, and names the keys of this file.
 void check_sizes(const PublishedConfig& config, const char* groups, const char* state_size,
                  const Mamba2Spec& sizes) {
   const auto at_most = [&](const char* key, const char* what, int64_t found) {
@@ -48,7 +48,7 @@ void check_sizes(const PublishedConfig& config, const char* groups, const char* 
                       std::to_string(sizes.groups));
 }
 
-// Where no key gives them, those that the convolution's channels leave room for.
+// The number of groups. Without a key for it, the number follows from the convolution's channels.
 int groups_of(const PublishedModel& model, const Mamba2Spec& sizes) {
   const PublishedConfig& config = model.config;
   if (config.find("n_groups") != nullptr) return config.integer("n_groups", 1, kMaxWidth);
@@ -63,7 +63,7 @@ int groups_of(const PublishedModel& model, const Mamba2Spec& sizes) {
   return 1;
 }
 
-// Hugging Face's and flash-linear-attention's keys.
+// Reads the keys of Hugging Face and flash-linear-attention.
 void read_hugging_face(const PublishedModel& model, Mamba2Spec& sizes) {
   const PublishedConfig& config = model.config;
   config.refuse_attention("attn");
@@ -86,7 +86,7 @@ void read_hugging_face(const PublishedModel& model, Mamba2Spec& sizes) {
   for (const char* const key : {"layer_norm_epsilon", "norm_eps"}) {
     sizes.norm_eps = config.eps_or(key, sizes.norm_eps);
   }
-  // Hugging Face's class has no such option, whatever its files say.
+  // Hugging Face's class ignores this option in its files.
   const bool is_fla = config.find("norm_eps") != nullptr || config.find("dt_limit") != nullptr;
   sizes.norm_before_gate = is_fla && config.boolean_or("norm_before_gate", false);
   for (const char* const key : {"time_step_limit", "dt_limit"}) {
@@ -94,7 +94,7 @@ void read_hugging_face(const PublishedModel& model, Mamba2Spec& sizes) {
   }
 }
 
-// state-spaces' keys; absent ones have the defaults of its code.
+// Reads state-spaces' keys. Absent keys have the defaults of its code.
 void read_state_spaces(const PublishedConfig& config, Mamba2Spec& sizes) {
   refuse_state_spaces_options(config);
   const PublishedConfig layer = config.object(kStateSpaces);

@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view kEmbedding = "backbone.embeddings.weight";
 constexpr std::string_view kLayers = "backbone.layers.";
 
-// The beginnings of Hugging Face's names, outside of layers and within, and what a GGUF file has.
+// The beginnings of Hugging Face's names, outside and inside of layers, and their replacements in
+// GGUF files.
 struct Prefix {
   std::string_view hugging_face, gguf;
 };

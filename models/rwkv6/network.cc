@@ -12,27 +12,27 @@
 namespace runnel {
 namespace {
 
-// The mixes of an input with the one before, in the order of time_maa_w1 and w2. Version 5 has no
-// kW: its rows of mu are those from kK on.
+// The mixes of an input with the previous one, in the order of time_maa_w1 and w2. Version 5 has no
+// kW, so its rows of mu begin with that of kK.
 enum Mix { kW, kK, kV, kR, kG, kMixes };
 constexpr const char* kMixNames[] = {"w", "k", "v", "r", "g"};
 
 struct Layer {
   NormWeights ln1, ln2, ln_x;
-  Matrix mu;           // of version 5: [4, width]
-  Weight mix_in;       // of version 6: of [x | d]
-  Weight mix[kMixes];  // of version 6
+  Matrix mu;           // [4, width]; version 5 only
+  Weight mix_in;       // applied to [x | d]; version 6 only
+  Weight mix[kMixes];  // version 6 only
   Weight decay_in, decay;
   Weight receptance, key, value, gate, output;
   Matrix constant_decay, bonus;
   Recurrence recurrence;
-  Matrix ffn_mu;  // [2, width]: of k and r
+  Matrix ffn_mu;  // [2, width]: rows k and r
   Weight ffn_key, ffn_receptance, ffn_value;
-  // Of S and of the latest inputs: bytes from the start of a slot.
+  // Offsets of S and of the latest inputs: bytes from the start of a slot.
   int64_t state = 0, time_input = 0, channel_input = 0;
 };
 
-// [rows, cols] as [cols, rows].
+// Transposes [rows, cols] to [cols, rows].
 std::vector<float> transposed(std::span<const float> from, int rows) {
   const auto cols = static_cast<int>(from.size()) / rows;
   std::vector<float> to(from.size());
@@ -73,7 +73,8 @@ class Loader {
     return weights_.pack({.weight = name + ".weight"}, precision_);
   }
 
-  // Weights of the difference to the input before. Version 5's files weigh the new input.
+  // The weights of the difference to the previous input. Version 5's files have the weights of the
+  // new input instead.
   Matrix mu(const std::string& part, std::initializer_list<const char*> names) const {
     std::vector<float> all;
     for (const char* const name : names) {
@@ -83,8 +84,8 @@ class Loader {
     return weights_.matrix_of(all, static_cast<int>(names.size()));
   }
 
-  // Of version 6: tanh((x + d maa_x) w1) is a product of [x | d], and each mix is
-  // (low w2 + maa) d + x.
+  // In version 6, tanh((x + d maa_x) w1) is a product of [x | d], and each mix is (low w2 + maa) d
+  // + x.
   void read_mixes(const std::string& att, Layer& layer) const {
     if (!sizes_.is_six()) {
       layer.mu = mu(att, {"k", "v", "r", "g"});
@@ -163,7 +164,7 @@ class Rwkv6 final : public LayeredNetwork {
   NormWeights ln0_;
   std::vector<Layer> layers_;
 
-  // Activations at the largest batch; `input_` is [x | d] with d = the input before - x.
+  // Activations for the largest batch. `input_` is [x | d], where d is the previous input minus x.
   Matrix input_, low_, mixed_, r_, k_, v_, w_, w_low_, g_, y_, hidden_;
 };
 
@@ -194,7 +195,7 @@ Rwkv6::Rwkv6(const Rwkv6Spec& sizes, const NetworkParts& parts)
   w_low_ = device(sizes.decay_rank);
 }
 
-// The mixes of the normed input with the one before.
+// Mixes the normed input with the previous one.
 void Rwkv6::mix_inputs(const Run& run, const Layer& layer) const {
   Backend& lane = run.lane;
   const View x = block(run, input_, 0);

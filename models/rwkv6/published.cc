@@ -19,7 +19,7 @@ int layers_of(const PublishedModel& model) {
   return std::max(layers, 1);
 }
 
-// `found`, a size of that tensor, is a multiple of `of`.
+// Checks that `found`, a size of that tensor, is a multiple of `of`.
 void check_multiple(const PublishedModel& model, const char* tensor, int found, int of,
                     const char* what) {
   if (found % of == 0) return;

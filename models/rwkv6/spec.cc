@@ -12,7 +12,8 @@ Recurrence recurrence_of(const Rwkv6Spec& sizes) {
           .terms = GatedTerms{.decay = decay}};
 }
 
-// Version 6 needs the difference of an input and the one before, which a convolution gives.
+// Version 6 needs the difference of the previous input and the new one, which a convolution
+// computes.
 std::vector<LayerStates> layers_of(const Rwkv6Spec& sizes) {
   LayerStates layer = {recurrence_of(sizes)};
   if (sizes.is_six()) {

@@ -14,10 +14,10 @@ namespace {
 
 constexpr const char* kTable = "emb.weight";
 
-// The mixes of an input with the one before, in the order of a layer's mu.
+// The mixes of an input with the previous one, in the order of a layer's mu.
 enum Mix { kR, kW, kK, kV, kA, kG };
 
-// second(activation(first(x))): the matrices of low rank.
+// second(activation(first(x))), where both matrices are of low rank.
 struct LowRank {
   Weight first, second;
 };
@@ -32,7 +32,7 @@ struct Layer {
   NormWeights ln_x;
   Matrix ffn_mu;
   Weight ffn_key, ffn_value;
-  // Of S and the two shifts: bytes from the start of a slot.
+  // Offsets of S and of the two shifts: bytes from the start of a slot.
   int64_t state = 0, time_input = 0, channel_input = 0;
 };
 
@@ -70,7 +70,7 @@ class Loader {
     return weights_.pack({.weight = in_file(name + ".weight")}, precision_);
   }
 
-  // Tensors NAME1, NAME2 and, with a bias, NAME0.
+  // Reads the tensors NAME1, NAME2 and, with a bias, NAME0.
   LowRank low_rank(const std::string& name, bool bias) const {
     const bool transposed = sizes_.names == Rwkv7Names::kOfficial;
     return {weights_.pack({.weight = in_file(name + "1"), .transposed = transposed}, precision_),
@@ -133,7 +133,7 @@ class Rwkv7 final : public LayeredNetwork {
   NormWeights ln0_;
   std::vector<Layer> layers_;
 
-  // Activations at the largest batch, named as in the paper; `first_` is v of the first layer.
+  // Activations for the largest batch, named as in the paper. `first_` is v of the first layer.
   Matrix normed_, mixed_, low_, r_, w_, k_, v_, first_, mix_, a_, g_, bonus_, y_, hidden_;
 };
 
@@ -166,8 +166,8 @@ void Rwkv7::allocate_activations(const NetworkParts& parts) {
   hidden_ = device(sizes_.ffn);
 }
 
-// All that the recurrence and its gate take of the mixed inputs: seven products, then the second
-// halves of those of low rank.
+// Computes what the recurrence and its gate need from the mixed inputs: seven products, then the
+// second halves of those of low rank.
 void Rwkv7::project(const Run& run, const Layer& layer, bool is_first,
                     const RecurrenceInputs& inputs, View gate) const {
   const auto mix = [&](Mix which) {

@@ -14,8 +14,8 @@ constexpr int kHeadSize = 64;
 constexpr double kFfnRatio = 4.0;
 constexpr int64_t kFfnMultiple = 32;
 
-// The sizes of low rank: those of the tensors, in which `in` is the dimension that is not the rank.
-// The first layer's v1 is not read and may be missing.
+// The ranks, from the sizes of the tensors. `dimension` is the dimension that is the rank. The
+// first layer's v1 is not read and may be missing.
 Rwkv7Ranks ranks_of(const PublishedModel& model, const Rwkv7Spec& sizes) {
   const size_t dimension = sizes.names == Rwkv7Names::kOfficial ? 1 : 0;
   const auto rank = [&](int layer, const char* name) {
@@ -28,7 +28,7 @@ Rwkv7Ranks ranks_of(const PublishedModel& model, const Rwkv7Spec& sizes) {
           .gate = rank(0, "g1")};
 }
 
-// How many layers the tensors are of.
+// The number of layers that have tensors.
 int layers_of(const PublishedModel& model) {
   int layers = 0;
   while (layers < kMaxLayers && model.has("blocks." + std::to_string(layers) + ".ffn.key.weight")) {
@@ -37,7 +37,7 @@ int layers_of(const PublishedModel& model) {
   return layers;
 }
 
-// `found`, a size of that tensor, is of all heads together.
+// Checks that `found`, a size of that tensor, divides evenly among the heads.
 void check_heads(const PublishedModel& model, const char* tensor, const char* size, int found,
                  const Rwkv7Spec& sizes) {
   if (found % sizes.heads == 0) return;
@@ -61,7 +61,7 @@ void read_official(const PublishedModel& model, Rwkv7Spec& sizes, Spec& spec) {
   sizes.tied = !model.has("head.weight");
 }
 
-// Of all layers one number; a list holds one for each.
+// The width must be the same in all layers. A list holds one width per layer.
 int value_width_of(const PublishedConfig& config, const Rwkv7Spec& sizes) {
   const Json* const found = config.find("value_dim");
   if (found == nullptr) return sizes.width;
@@ -84,8 +84,8 @@ int ffn_of(const PublishedConfig& config, const Rwkv7Spec& sizes) {
                            kMaxWidth);
 }
 
-// num_heads counts only where there is no head_dim: flash-linear-attention's converter leaves it at
-// the default of another width.
+// num_heads counts only if head_dim is absent: flash-linear-attention's converter leaves num_heads
+// at the default for another width.
 int head_size_of(const PublishedConfig& config, int width) {
   const bool is_given = config.find("head_dim") != nullptr || config.find("num_heads") == nullptr;
   return is_given ? config.integer_or("head_dim", kHeadSize, 1, kMaxWidth)
@@ -127,7 +127,7 @@ void read_fla(const PublishedModel& model, Rwkv7Spec& sizes, Spec& spec) {
   sizes.key_eps = config.boolean_or("fuse_norm", true) ? kFusedKeyEps : 0.0F;
   sizes.table_rows = model.read_vocabulary("model.embeddings.weight",
                                            config.integer("vocab_size", 1, kMaxVocabulary), spec);
-  // A file without a head means the embedding, unless the config says that there is one.
+  // A file without a head is tied to the embedding, unless the config says otherwise.
   const bool says_untied = config.find("tie_word_embeddings") != nullptr &&
                            !config.boolean_or("tie_word_embeddings", false);
   sizes.tied = !model.has("lm_head.weight") && !says_untied;

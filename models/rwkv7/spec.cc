@@ -8,8 +8,8 @@
 namespace runnel {
 namespace {
 
-// The beginnings of official names, within a layer or not, and what flash-linear-attention or a
-// GGUF file has there. The first that fits is taken.
+// The beginnings of official names, within a layer or not, and their replacements in files of
+// flash-linear-attention or GGUF. The first one that matches is used.
 struct Prefix {
   std::string_view official, other;
 };
@@ -38,7 +38,7 @@ constexpr std::array kInLayer = {
     Prefix{"att.", "attn."},
 };
 
-// The same of GGUF files.
+// The same for GGUF files.
 constexpr std::array kGgufTop = {Prefix{"emb.", "token_embd."}, Prefix{"ln_out.", "output_norm."},
                                  Prefix{"head.", "output."}};
 constexpr std::array kGgufInLayer = {
@@ -96,7 +96,7 @@ class Lister {
     tensors_.back().vector = true;
   }
 
-  // The product NAME2 act(NAME1 x) and, for most, its bias NAME0.
+  // Adds the weights of NAME2 act(NAME1 x) and, by default, the bias NAME0.
   void low_rank(const std::string& name, int64_t rank, int64_t out, bool bias = true) {
     const int64_t in = sizes_.width;
     const bool is_official = sizes_.names == Rwkv7Names::kOfficial;

@@ -24,19 +24,19 @@ static_assert(std::endian::native == std::endian::little, "state files are littl
 
 constexpr std::string_view kMagic = "RNLSTATE";
 constexpr uint32_t kVersion = 1;
-constexpr uint32_t kCacheVersion = 2;   // of states with caches
-constexpr uint32_t kRecentVersion = 3;  // of states with recent values, whether they have caches
+constexpr uint32_t kCacheVersion = 2;   // with caches
+constexpr uint32_t kRecentVersion = 3;  // with recent values, with or without caches
 constexpr size_t kStartBytes = 16;      // magic, version, size of the header
 constexpr size_t kNumberBytes = 4;
 constexpr int64_t kMostHeaderBytes = 1 << 20;
 constexpr int64_t kMostParts = 2048;
 constexpr int64_t kMostDimensions = 8;
-constexpr int64_t kMostPosition = int64_t{1} << 53;  // what every reader of JSON has exactly
+constexpr int64_t kMostPosition = int64_t{1} << 53;  // the most that every JSON reader has exactly
 constexpr int64_t kMostTime = int64_t{1} << 40;      // in seconds since 1970
 constexpr size_t kMostIdBytes = 128;
 constexpr const char* kFile = "state file";
 constexpr JsonLimits kHeaderLimits = {.bytes = kMostHeaderBytes, .values = 1 << 14, .depth = 5};
-constexpr int64_t kMostValueBytes = 192;  // of a JSON value, its text aside: an object in an object
+constexpr int64_t kMostValueBytes = 192;  // of a JSON value but its text: object in object
 static_assert(2 * kMostHeaderBytes + kHeaderLimits.values * kMostValueBytes <= kStateHeaderMemory,
               "the text of a header, its copies in the values, and the values");
 constexpr auto kTypes = std::to_array<Choice<DType>>(
@@ -95,7 +95,8 @@ std::string read_text(const Fields& fields, Faults& faults, const char* key) {
   return text;
 }
 
-// Without gaps, after `offset`. Sizes are bounded, so that no product of them overflows.
+// Parts follow each other without gaps, from `offset` on. Sizes are bounded, so that no product of
+// them overflows.
 StatePart read_part(const Json& node, Faults& faults, const std::string& path, int64_t offset) {
   const Fields fields(faults, &node, path, {"name", "type", "shape"});
   StatePart part;
@@ -211,7 +212,7 @@ Status check_parts(const std::vector<StatePart>& found, const std::vector<StateP
   return {};
 }
 
-// Inputs of a sequence of which so many values are known: the last one is pending.
+// The inputs consumed by a sequence with `position` known values: the last value is pending.
 int64_t consumed_at(int64_t position) { return std::max<int64_t>(position - 1, 0); }
 
 std::string listed(const SealKeys& keys) {
@@ -220,7 +221,7 @@ std::string listed(const SealKeys& keys) {
   return text;
 }
 
-// Whether this caller may use the file now. Only a seal can say that they may not.
+// Whether this caller may use the file now. Only a seal can restrict that.
 Status check_terms(const SealTerms& terms, const SealKey& key, const StateTarget& target) {
   if (!terms.owner.empty() && terms.owner != owner_mark(key, target.caller)) {
     return {Code::kPermissionDenied,
@@ -233,7 +234,7 @@ Status check_terms(const SealTerms& terms, const SealKey& key, const StateTarget
                                          " seconds ago; export the state again"};
 }
 
-// The values that the header names.
+// Checks the values in the header.
 Status check_known(const StateHeader& header, int vocabulary) {
   if (header.pending >= vocabulary) {
     return refused("has pending value " + std::to_string(header.pending) +
@@ -354,7 +355,7 @@ std::string StateWriter::next(size_t most) {
   return out;
 }
 
-// Appends what lies together, or turns to what follows it.
+// Appends the next contiguous piece, or moves on to what follows it.
 void StateWriter::append_piece(std::string& out, size_t most) {
   if (!due_.empty()) {
     const std::string_view piece = std::string_view(due_).substr(0, most);
@@ -390,7 +391,7 @@ void StateWriter::append_piece(std::string& out, size_t most) {
 StateReader::StateReader(Accept accept, const SealKeys* keys)
     : accept_(std::move(accept)), keys_(keys) {}
 
-// True once `count` bytes have been gathered.
+// Returns true once `count` bytes have been gathered.
 bool StateReader::gather(std::span<const std::byte>& bytes, size_t count) {
   const size_t more = std::min(bytes.size(), count - gathered_.size());
   gathered_.append(reinterpret_cast<const char*>(bytes.data()), more);
@@ -467,7 +468,7 @@ Status StateReader::take_header() {
   return {};
 }
 
-// Turns to part_, or to the seal after the last.
+// Moves on to part_, or to the seal after the last part.
 void StateReader::begin_part() {
   if (part_ == parts_.size()) {
     stage_ = Stage::kSeal;

@@ -10,11 +10,11 @@ namespace runnel {
 namespace {
 
 constexpr int32_t kMagnitude = 0x7fffffff;
-constexpr int32_t kInfinite = 0x7f800000;     // magnitudes from it on are not finite
-constexpr int32_t kLeastNormal = 0x00800000;  // those below it are subnormal, or zero
+constexpr int32_t kInfinite = 0x7f800000;     // magnitudes from this on are infinities and NaN
+constexpr int32_t kLeastNormal = 0x00800000;  // smaller magnitudes are subnormal or zero
 constexpr int64_t kBlockBytes = 4096;
 
-constexpr int32_t kInfinite16 = 0x7f80;  // of bf16
+constexpr int32_t kInfinite16 = 0x7f80;  // the same for bf16
 constexpr int32_t kMagnitude16 = 0x7fff;
 
 int64_t travelling_pages(const StateLayout& layout, int64_t consumed) {
@@ -55,7 +55,7 @@ int32_t magnitude_at(std::span<const std::byte> numbers, size_t at) {
 
 bool is_subnormal(int32_t magnitude) { return (magnitude > 0) & (magnitude < kLeastNormal); }
 
-// Without a branch or a store, and with integers of one width: compilers make vectors of it.
+// No branch, no store, and integers of one width, so that compilers vectorize it.
 PartNumbers look_at(std::span<const std::byte> numbers) {
   int32_t infinite = 0;
   int32_t subnormal = 0;

@@ -6,7 +6,7 @@
 namespace runnel {
 namespace {
 
-// The parts of a state, at offsets from its own start.
+// The parts of a state, at offsets from the start of that state.
 std::vector<StatePart> parts_of(const Recurrence& state, const Backend& backend) {
   return backend.state_parts(state);
 }
@@ -18,7 +18,7 @@ std::vector<StatePart> parts_of(const ConvolutionState& state, const Backend& /*
       {state.name, DType::kF32, {state.inputs, state.channels}, 0, int64_t{state.channels} * 4}};
 }
 
-// In the first page; lay_out() says how many there are.
+// Describes the first page. lay_out() sets the number of pages.
 std::vector<StatePart> parts_of(const Attention& state, const Backend& /*backend*/) {
   const int64_t heads = state.kv_heads;
   return {{.name = "keys",
@@ -38,7 +38,7 @@ int64_t plain_bytes(const ConvolutionState& state) {
   return int64_t{state.inputs} * state.channels * 4;
 }
 
-// Caches are counted by pages.
+// Caches are counted in pages instead.
 int64_t plain_bytes(const Attention& /*state*/) { return 0; }
 
 int64_t bytes_of(const LayerState& state, const Backend& backend) {
@@ -55,7 +55,7 @@ void place_recent(StateLayout& layout, int recent) {
   layout.state_bytes += int64_t{recent} * 4;
 }
 
-// Brings parts and offsets of caches, which are counted from the start of a page, to where the
+// Moves the parts and offsets of caches, which are relative to the start of a page, to where the
 // pages are.
 void place_pages(StateLayout& layout, std::span<const LayerStates> layers) {
   for (StatePart& part : layout.parts) {

@@ -24,7 +24,7 @@ constexpr const char* kWorks = "the seal of memory cannot fail in a working libr
 
 using Mac = std::unique_ptr<EVP_MAC, decltype(&EVP_MAC_free)>;
 
-// Where only allocation can fail: reports that failure.
+// For calls that can fail only in allocating memory: reports that failure.
 void check_memory(bool made) {
   if (!made) throw std::bad_alloc();
 }
@@ -35,7 +35,7 @@ EVP_MAC_CTX* new_mac() {
   return EVP_MAC_CTX_new(mac.get());
 }
 
-// Hexadecimal digits of the first bytes of a text's seal.
+// The first bytes of a text's seal, as hexadecimal digits.
 std::string mark_of(const SealKey& key, std::string_view text, size_t bytes) {
   Seal seal(&key);
   seal.add(std::as_bytes(std::span(text)));

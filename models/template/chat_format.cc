@@ -11,7 +11,7 @@ namespace {
 constexpr JsonLimits kArgumentLimits{16 << 20, 1'000'000, 32};
 constexpr std::chrono::seconds kProbing{4};
 
-// Parts of type text, joined; none where there are others.
+// The texts of the parts, joined; none if a part has another type than text.
 std::optional<std::string> joined(const OrderedJson& parts) {
   std::string text;
   for (const OrderedJson& part : parts) {
@@ -22,7 +22,7 @@ std::optional<std::string> joined(const OrderedJson& parts) {
   return text;
 }
 
-// Makes the arguments of a call an object. `path`: of the call.
+// Makes the arguments of a call an object. `path` is the path of the call.
 Status adapt_call(OrderedJson& call, const std::string& path) {
   if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) return {};
   OrderedJson& function = call["function"];

@@ -15,7 +15,8 @@ constexpr size_t kMostRaised = 1000;  // bytes of a message that a template rais
 
 Status status_of(const jinja::Fault& fault, const std::string& name) {
   if (fault.kind == jinja::FaultKind::kRaised) {
-    // It may have texts of the conversation: of any length, and with the marks of a field's place.
+    // It may contain texts of the conversation, of any length, even with the characters that mark
+    // fields.
     std::string message = fault.message.substr(0, kMostRaised);
     message.resize(valid_utf8_prefix(message));
     std::erase_if(message, [](char c) { return c == '\x1e' || c == '\x1f'; });

@@ -55,8 +55,8 @@ bool is_assistant(const OrderedJson& message) {
   return role != message.end() && *role == "assistant";
 }
 
-// A message as transformers gives it to templates: without members that are null, and with its
-// thinking by both of the names that templates ask for.
+// A message in the form that transformers gives to templates: without null members, and with its
+// thinking under both names that templates use.
 jinja::Value message_of(jinja::Runtime& run, const OrderedJson& message) {
   if (!message.is_object()) return value_of(run, message, Writer::kInput);
   const Writer writer = is_assistant(message) ? Writer::kAnswer : Writer::kInput;

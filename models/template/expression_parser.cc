@@ -124,7 +124,7 @@ Node ExpressionParser::expression_or_tuple() {
   return done(std::move(tuple));
 }
 
-// One node for a whole chain of `and`, `or` or "~": it is no deeper for being long.
+// Makes one node for a whole chain of `and`, `or` or "~", so that a long chain is not deep.
 Node ExpressionParser::chain(NodeKind kind, Node first, const char* word,
                              Node (ExpressionParser::*operand)()) {
   const auto skip = [&] { return skip_name(word) || skip_operator(word); };
@@ -208,7 +208,7 @@ Node ExpressionParser::product() {
 
 Node ExpressionParser::unary() { return filter_or_test(signed_value()); }
 
-// A sign binds before a filter, and after a member.
+// A sign binds more tightly than a filter, and less tightly than a member.
 Node ExpressionParser::signed_value() {
   if (!is_operator("-") && !is_operator("+")) return postfix(primary());
   if (++open_ > kMaxNesting) {
@@ -356,7 +356,7 @@ Node ExpressionParser::subscript(Node object) {
   return done(std::move(node));
 }
 
-// A part of a slice that is not there.
+// Makes the node for an absent part of a slice.
 Node ExpressionParser::subscript_key() {
   Node node = make(NodeKind::kConstant, token().line);
   node.constant = Value::none();

@@ -1,4 +1,4 @@
-// The expressions of the interpreter; interpreter.cc has the statements.
+// The interpreter's expressions. Its statements are in interpreter.cc.
 #include <utility>
 
 #include "base/text.h"

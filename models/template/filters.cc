@@ -103,7 +103,8 @@ Value items(Runtime& run, const Value& value, Arguments&) {
   return run.list(pairs(run, *value.dict()), ListForm::kGenerator);
 }
 
-// Sorts by keys, in place of std::sort on values: a fault may leave it at any comparison.
+// Sorts values by keys. Not std::sort on the values, because a fault may leave the sort at any
+// comparison.
 std::vector<Value> sorted(Runtime& run, std::vector<std::pair<Value, Value>> keyed, bool reverse) {
   std::ranges::stable_sort(keyed, [&](const auto& a, const auto& b) {
     return reverse ? compare(run.budget(), b.first, a.first) < 0
@@ -227,7 +228,7 @@ Value map(Runtime& run, const Value& value, Arguments& arguments) {
   return run.list(std::move(all), ListForm::kGenerator);
 }
 
-// select, reject, selectattr and rejectattr: the items of which a test is `wanted`.
+// select, reject, selectattr and rejectattr: the items whose test gives `wanted`.
 Value chosen(Runtime& run, const Value& value, Arguments& arguments, bool by_attribute,
              bool wanted) {
   const Value attribute = by_attribute ? arguments.need("attribute") : Value();
@@ -264,7 +265,7 @@ Value to_int(Runtime& run, const Value& value, Arguments& arguments) {
     run.budget().spend_on_bytes(digits.size());
     if (digits.empty()) return Value::of(otherwise);
     char* end = nullptr;
-    if (base >= 2 && base <= 36) {  // for others strtoll() sets no end
+    if (base >= 2 && base <= 36) {  // for other bases, strtoll() does not set the end
       errno = 0;
       const int64_t whole = std::strtoll(digits.c_str(), &end, static_cast<int>(base));
       if (*end == '\0' && errno == 0) return Value::of(whole);
@@ -311,7 +312,7 @@ Value round(Runtime&, const Value& value, Arguments& arguments) {
       std::strtod(fixed(value.number(), static_cast<int>(precision)).c_str(), nullptr));
 }
 
-// The lines of a text, without their ends, as str.splitlines() after a newline was added.
+// The lines of a text, without their ends, as by str.splitlines() after a newline was added.
 std::vector<std::pair<size_t, size_t>> lines_of(const std::string& text) {
   std::vector<std::pair<size_t, size_t>> lines;
   size_t begin = 0;

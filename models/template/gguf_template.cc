@@ -13,11 +13,11 @@ namespace {
 
 constexpr const char* kTemplate = "tokenizer.chat_template";
 constexpr const char* kToolTemplate = "tokenizer.chat_template.tool_use";
-// The text that llama.cpp's converter writes for RWKV: the name of a template in its own code, not
-// a source.
+// The text that llama.cpp's converter writes for RWKV. It is the name of a template in llama.cpp's
+// own code, not a source.
 constexpr std::string_view kRwkvWorld = "rwkv-world";
 
-// What templates call the token that a key names.
+// The names by which templates call tokens, and the keys that give these tokens.
 constexpr std::array kTokens = {std::pair{"bos_token", "tokenizer.ggml.bos_token_id"},
                                 std::pair{"eos_token", "tokenizer.ggml.eos_token_id"},
                                 std::pair{"unk_token", "tokenizer.ggml.unknown_token_id"},
@@ -39,7 +39,7 @@ std::map<std::string, std::string> tokens_of(const Json& metadata) {
     const bool is_there =
         value != metadata.end() && value->is_number_unsigned() && *value < list->size();
     if (!is_there) continue;
-    // Texts of arrays may hold any bytes. Templates work on characters.
+    // Texts in arrays may hold any bytes, but templates work on characters.
     const auto* token = (*list)[value->get<size_t>()].get_ptr<const std::string*>();
     if (token != nullptr && valid_utf8_prefix(*token) == token->size()) tokens[name] = *token;
   }

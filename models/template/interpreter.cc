@@ -87,7 +87,7 @@ Interpreter::Flow Interpreter::statement(const Node& node) {
   return Flow::kNext;
 }
 
-// The text of a block, after its filters.
+// The text of a block after its filters.
 Value Interpreter::filtered(const Node& node) {
   const Value text = captured(node.body);
   const Value* const before = std::exchange(captured_, &text);
@@ -128,7 +128,7 @@ Interpreter::Flow Interpreter::if_block(const Node& node) {
   return Flow::kNext;
 }
 
-// The variable `loop`. Loops at one depth share it, one after the other.
+// The variable `loop`. Consecutive loops at the same depth share it.
 Namespace& Interpreter::loop_variable() {
   if (loop_depth_ == std::ssize(loops_)) loops_.push_back(run_.space({}));
   return *loops_[static_cast<size_t>(loop_depth_)].space();

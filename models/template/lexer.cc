@@ -17,7 +17,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
-// The source with "\n" for every end of line, and without the last one.
+// The source with "\n" for every line end, and without the last line end.
 std::string with_plain_lines(std::string_view source) {
   std::string text;
   for (size_t i = 0; i < source.size(); ++i) {
@@ -54,14 +54,14 @@ class Lexer {
     return at_ + ahead < rest_.size() ? rest_[at_ + ahead] : '\0';
   }
 
-  // Moves on, and counts the lines.
+  // Moves forward, and counts the lines.
   void skip(size_t bytes) {
     line_ += static_cast<int>(std::ranges::count(left().substr(0, bytes), '\n'));
     at_ += bytes;
   }
   void skip_space() { skip(stripped_begin(left())); }
 
-  // The text up to the next tag, and the tag.
+  // Reads the text up to the next tag, and the tag.
   void next_tag() {
     size_t begin = at_;
     do {
@@ -83,14 +83,15 @@ class Lexer {
     inside(kind == '{');
   }
 
-  // Adds the text before a tag. `lstrip`: white space between the line's begin and the tag goes.
+  // Adds the text before a tag. `lstrip`: drops white space between the start of the line and the
+  // tag.
   void text_before(size_t end, char sign, bool lstrip) {
     std::string_view text = rest_.substr(at_, end - at_);
     std::string_view kept = text;
     if (sign == '-') {
       kept = kept.substr(0, stripped_end(kept, 0));
     } else if (sign != '+' && lstrip) {
-      const size_t line = kept.rfind('\n') + 1;  // 0 where there is none
+      const size_t line = kept.rfind('\n') + 1;  // 0 if there is no newline
       const std::string_view last = kept.substr(line);
       if ((line > 0 || line_starts_) && stripped_begin(last) == last.size()) {
         kept = kept.substr(0, line);
@@ -101,7 +102,8 @@ class Lexer {
     line_starts_ = false;
   }
 
-  // After a tag: "-" takes all white space that follows, otherwise one newline is `trimmed`.
+  // After a tag, "-" drops all white space that follows. Otherwise one newline is dropped if
+  // `trimmed`.
   void after_tag(char sign, bool trimmed) {
     const size_t before = at_;
     if (sign == '-') {
@@ -120,7 +122,7 @@ class Lexer {
     after_tag(sign, true);
   }
 
-  // The word after "{%" or "{%-", and where the tag ends, if nothing else is in it.
+  // If `tag`, the text after "{%" or "{%-", has only `word` in it: the place where the tag ends.
   std::optional<size_t> tag_of_one_word(std::string_view tag, std::string_view word) const {
     size_t i = stripped_begin(tag);
     if (!tag.substr(i).starts_with(word)) return std::nullopt;
@@ -131,7 +133,7 @@ class Lexer {
     return std::nullopt;
   }
 
-  // The block raw: its text stays as it is.
+  // Reads a raw block, whose text stays as it is. Returns false if this is none.
   bool raw() {
     const auto head = tag_of_one_word(left(), "raw");
     if (!head || left()[*head - 3] == '+') return false;
@@ -154,10 +156,10 @@ class Lexer {
     }
   }
 
-  // What is in a tag, up to its end.
+  // Reads the contents of a tag, up to its end.
   void inside(bool print) {
     const std::string_view end = print ? "}}" : "%}";
-    std::string open;  // brackets: an end of a tag within them is none
+    std::string open;  // open brackets: the end of a tag does not count within them
     for (;;) {
       skip_space();
       if (at_ >= rest_.size()) refuse(print ? "{{ does not end" : "{% does not end");
@@ -296,7 +298,7 @@ class Lexer {
   const std::string_view rest_ = source_;
   size_t at_ = 0;
   int line_ = 1;
-  bool line_starts_ = true;  // nothing but a tag's newline is before at_ on its line
+  bool line_starts_ = true;  // true if nothing but the newline of a tag precedes at_ on its line
   std::vector<Token> tokens_;
 };
 

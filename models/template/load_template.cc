@@ -45,8 +45,8 @@ std::map<std::string, std::string> tokens_of(const OrderedJson& json) {
   return tokens;
 }
 
-// The template called `name` in `chat_template` of a tokenizer_config.json; "": it has none. A
-// template without a list is the default.
+// The template named `name` in `chat_template` of a tokenizer_config.json; "" if there is none. A
+// template outside of a list is the default.
 std::string template_of(const OrderedJson& json, std::string_view name) {
   const auto found = json.find("chat_template");
   if (found == json.end()) return "";
@@ -60,7 +60,8 @@ std::string template_of(const OrderedJson& json, std::string_view name) {
   return "";
 }
 
-// Templates and tokens of tokenizer_config.json and special_tokens_map.json, where they are there.
+// Reads templates and tokens from tokenizer_config.json and special_tokens_map.json, if these
+// exist.
 Status read_configs(const std::string& directory, TemplateFiles& files) {
   for (const char* const name : {"special_tokens_map.json", kConfig}) {
     const std::string path = directory + "/" + name;
@@ -77,7 +78,7 @@ Status read_configs(const std::string& directory, TemplateFiles& files) {
   return {};
 }
 
-// Templates in files of their own replace those of tokenizer_config.json.
+// Templates in their own files replace those of tokenizer_config.json.
 Status read_own(const std::string& directory, TemplateFiles& files) {
   const std::string own = "chat_template.jinja";
   const std::string tool = "additional_chat_templates/" + std::string(kToolUse) + ".jinja";
@@ -129,7 +130,7 @@ Result<TemplateFiles> load_template(const std::string& path) {
   Result<TemplateFiles> files =
       is_gguf(path) ? template_in_gguf(path) : template_in_directory(path);
   if (files.ok() && files->source.empty()) {
-    // Callers hear it, too: without the folders above.
+    // Callers see this, too, so the folders above are left out.
     std::filesystem::path folder(path);
     if (folder.filename().empty()) folder = folder.parent_path();
     return not_found(quote(folder.filename().string(), 400) + " has no chat template");
@@ -153,7 +154,7 @@ Result<std::shared_ptr<const ChatFormat>> load_chat_format(
   if (!files.ok()) return files.status();
   Result<std::string> source = read_template(own);
   if (!source.ok()) return source.status();
-  // Callers hear the name: without the folders above.
+  // Callers see the name, so the folders above are left out.
   return ChatFormat::make({.source = std::move(*source),
                            .name = std::filesystem::path(own).filename().string(),
                            .tokens = std::move(files->tokens)},

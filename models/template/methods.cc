@@ -10,7 +10,7 @@
 namespace runnel::jinja {
 namespace {
 
-// Python's methods: a template that names one gets the method, supported or not.
+// Python's methods: a name of this list means the method, even if it is not supported.
 constexpr std::string_view kTextMethods[] = {
     "capitalize",   "casefold",    "center",    "count",      "encode",       "endswith",
     "expandtabs",   "find",        "format",    "format_map", "index",        "isalnum",
@@ -27,14 +27,14 @@ constexpr std::string_view kListMethods[] = {"append", "clear",   "copy",   "cou
                                              "extend", "index",   "insert", "pop",
                                              "remove", "reverse", "sort"};
 constexpr std::string_view kTupleMethods[] = {"count", "index"};
-// Those that change a list or a dict.
+// The methods that change a list or a dict.
 constexpr std::string_view kChanging[] = {"append",     "clear",   "extend", "insert",
                                           "pop",        "popitem", "remove", "reverse",
                                           "setdefault", "sort",    "update"};
 
 constexpr size_t kNowhere = std::string::npos;
 
-// find() in linear time, whatever the two texts are.
+// find() in linear time for all texts.
 size_t find_text(std::string_view text, std::string_view part, size_t from = 0) {
   if (from > text.size()) return kNowhere;
   const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
@@ -96,8 +96,8 @@ Value rsplit(Runtime& run, const Text& text, Arguments& arguments) {
   }
   const std::string& sep = run.need_text(*between).bytes;
   if (sep.empty()) fail("empty separator");
-  std::vector<size_t> found;  // places of the separator, from the left
-  // Occurrences from the right do not overlap from there: they are looked for backwards.
+  std::vector<size_t> found;  // positions of the separator
+  // Searches backwards, because occurrences must not overlap, counted from the right.
   size_t end = text.bytes.size();
   while (end >= sep.size() && (most < 0 || std::ssize(found) < most)) {
     const size_t at = std::string_view(text.bytes).substr(0, end).rfind(sep);
@@ -246,7 +246,7 @@ Value formatted(Runtime& run, const Text& text, Arguments& arguments) {
   return run.text(std::move(marked));
 }
 
-// Whether all characters are of a kind, and there is one.
+// Whether there are any characters, and all of them are of a kind.
 template <typename Is>
 Value all_are(Runtime& run, const Text& text, const Is& is) {
   run.budget().spend(static_cast<int64_t>(text.bytes.size() / 8));
@@ -372,7 +372,7 @@ Value replaced(Runtime& run, const Text& text, Arguments& arguments) {
   MarkedText marked;
   const std::string& all = text.bytes;
   run.budget().spend_on_bytes(all.size());
-  size_t kept = 0;  // up to here the text is written
+  size_t kept = 0;  // the text up to here is written
   size_t at = find_text(all, from);
   for (int64_t done = 0; at != kNowhere && (most < 0 || done < most); ++done) {
     run.budget().spend(1);

@@ -24,7 +24,7 @@ class StatementParser {
   }
 
  private:
-  // Statements up to a tag that begins with one of `ends`, at whose name it stops.
+  // Reads statements up to a tag that begins with one of `ends`, and stops at the name of that tag.
   std::vector<Node> body(std::initializer_list<std::string_view> ends) {
     if (++level_ > kMaxNesting) {
       throw Fault{FaultKind::kLimit,
@@ -75,7 +75,7 @@ class StatementParser {
     words_.next();
   }
 
-  // The body up to `end`, and the tag that ends it.
+  // Reads the body up to `end`, and the tag that ends it.
   std::vector<Node> whole_body(std::string_view end) {
     end_of_block();
     std::vector<Node> all = body({end});
@@ -112,7 +112,7 @@ class StatementParser {
     throw Fault{FaultKind::kSyntax, "the tag " + quote(word, 40) + " is not supported", line};
   }
 
-  // A body that no break leaves.
+  // Reads a body that no break can leave.
   template <typename Parse>
   std::vector<Node> apart(const Parse& parse_body) {
     const int loops = std::exchange(loops_, 0);
@@ -205,7 +205,7 @@ class StatementParser {
     return node;
   }
 
-  // "(a, b=1)" of a macro, or of a call block.
+  // Reads "(a, b=1)" of a macro or of a call block.
   void parameters(std::vector<std::string>& names, std::vector<Node>& defaults) {
     words_.expect_operator("(");
     while (!words_.is_operator(")")) {
@@ -230,7 +230,7 @@ class StatementParser {
 
   Node call_block(int line) {
     Node node = words_.make(NodeKind::kCallBlock, line);
-    // The caller: a macro without a name, of which the block is the body.
+    // The caller is a macro without a name, whose body is the block.
     Node caller = words_.make(NodeKind::kMacro, line);
     caller.name = "caller";
     if (words_.is_operator("(")) parameters(caller.names, caller.operands);

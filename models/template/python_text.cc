@@ -31,7 +31,7 @@ bool is_cased(int32_t code_point) {
 }
 
 bool contains(std::string_view chars, std::string_view character) {
-  return chars.find(character) != std::string_view::npos;  // UTF-8: only at a character's begin
+  return chars.find(character) != std::string_view::npos;  // matches only whole characters of UTF-8
 }
 
 template <typename Strips>
@@ -117,7 +117,8 @@ size_t stripped_end(std::string_view text, size_t begin, std::string_view chars)
 std::string float_text(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
-  // The shortest digits that read back as the same number; Python chooses between the two forms.
+  // The shortest digits that read back as the same number. Python chooses between the two
+  // notations.
   std::array<char, 400> buffer;
   char* const begin = buffer.data();
   char* const most = begin + buffer.size();
@@ -153,7 +154,7 @@ void append_repr(MarkedText& to, const MarkedText& text) {
       bytes.find('\'') != std::string::npos && bytes.find('"') == std::string::npos;
   const char quote = doubled ? '"' : '\'';
   to.append({&quote, 1}, Writer::kTemplate);
-  size_t kept = 0;  // up to here the text is written
+  size_t kept = 0;  // the text up to here is written
   for (size_t at = 0; at < bytes.size();) {
     const CodePoint c = code_point_at(bytes, at);
     const int32_t v = c.value;

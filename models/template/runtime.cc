@@ -14,7 +14,7 @@
 namespace runnel::jinja {
 namespace {
 
-constexpr size_t kTextBytes = 160;  // of a text apart from its bytes, with what points to it
+constexpr size_t kTextBytes = 160;  // of a text without its bytes, with the pointers to it
 constexpr size_t kItemBytes = 32;
 constexpr size_t kListBytes = 128;
 
@@ -33,7 +33,7 @@ int depth_with(int depth, const Value& value) {
   return depth;
 }
 
-// By reference: the result is there once `overflow` is.
+// By reference, because the result exists only after `overflow` is evaluated.
 int64_t checked(bool overflow, const int64_t& value) {
   if (overflow) fail("a number is too large: integers have 64 bits here");
   return value;
@@ -74,7 +74,7 @@ bool is_range_step(int64_t at, int64_t stop, int64_t step) {
   return step > 0 ? at < stop : at > stop;
 }
 
-// Python's slice.indices() of a sequence with `length` items.
+// Python's slice.indices() for a sequence with `length` items.
 struct Slice {
   int64_t start, stop, step;
 };

@@ -81,7 +81,7 @@ class Prober {
     return render({message(role, kKind), message("user", "Hello?")}, true);
   }
 
-  // Which roles there are, and the history that other probes begin with.
+  // Finds out which roles exist, and sets the history that other probes begin with.
   Status find_roles() {
     const Result<MarkedText> system = render_role("system");
     traits_.system = has(system, kKind);
@@ -98,7 +98,7 @@ class Prober {
     return {};
   }
 
-  // What comes before an answer, and after it.
+  // Finds the text before and after an answer.
   void find_turns() {
     const std::string& prompt = prompt_->bytes;
     const size_t last = prompt.find_last_not_of(" \t\n\r\f\v");
@@ -119,7 +119,7 @@ class Prober {
     traits_.follows_any_answer = after && after_other && after->bytes == after_other->bytes;
   }
 
-  // An answer to `history`, and the words of the user after it.
+  // Renders an answer to `history`, and the user's words after it.
   Result<MarkedText> render_next(const OrderedJson& history) const {
     return render(with(history, {message("assistant", kProbeAnswer), message("user", kProbeUser)}),
                   true);
@@ -165,7 +165,7 @@ class Prober {
     return from_character(bytes, begin);
   }
 
-  // The end of a text, from the first whole character at `begin` or later.
+  // The end of a text, from the first whole character at or after `begin`.
   static std::string from_character(const std::string& text, size_t begin) {
     while (begin < text.size() && (text[begin] & 0xC0) == 0x80) ++begin;
     return text.substr(begin);

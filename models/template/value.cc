@@ -27,7 +27,7 @@ bool equal_dicts(Budget& budget, const Dict& a, const Dict& b) {
 
 void append_plain(MarkedText& to, std::string_view text) { to.append(text, Writer::kTemplate); }
 
-// What is no list and no dict; false where it is one.
+// Appends None, a boolean or a number. Returns false for any other value.
 bool append_simple(MarkedText& to, const Value& value) {
   if (value.is_none()) return append_plain(to, "None"), true;
   if (value.is_bool()) return append_plain(to, value.boolean() ? "True" : "False"), true;
@@ -145,7 +145,7 @@ class JsonWriter {
     for (int i = 0; i < level_; ++i) separator(form_.indent);
   }
 
-  // The template chooses its text and so its length.
+  // The template chooses the separator's text, and so its length.
   void separator(std::string_view text) {
     budget_.spend_on_bytes(text.size());
     budget_.expect_room(to_, text.size());

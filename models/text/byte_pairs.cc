@@ -10,41 +10,42 @@ namespace runnel {
 namespace {
 
 constexpr int32_t kNone = -1;
-// The clock is looked at once in so many merges.
+// The number of merges between two checks of the clock.
 constexpr int64_t kMergesAtOnce = 4096;
 
 uint64_t pair_of(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// Bytes of the character that begins with `first`.
+// The number of bytes of the character that begins with `first`.
 size_t length_of(unsigned char first) {
   if (first < 0xC0) return 1;
   return first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
 }
 
-// The bytes of a character as a number.
+// A number that has the bytes of a character.
 uint32_t key_of(std::string_view character) {
   uint32_t key = 0;
   for (const char byte : character) key = key << 8 | static_cast<unsigned char>(byte);
   return key;
 }
 
-// A merge that was possible when it was queued. The smallest is the next: by rank, then from the
-// left.
+// A merge that was possible when it was queued. The smallest is next: ordered by rank, then from
+// left to right.
 struct Waiting {
   int32_t rank = 0;
-  int32_t at = 0;  // of its left part
+  int32_t at = 0;  // the place of its left part
   int32_t merged = 0;
   friend auto operator<=>(const Waiting&, const Waiting&) = default;
 };
 
 }  // namespace
 
-// A word at work: parts in a doubly linked list, each merged into its left neighbour.
+// A word in progress: parts in a doubly linked list, each of which may merge into its left
+// neighbour.
 class BytePairs::Word {
  public:
-  // `values`: those that it begins with.
+  // `values` are the initial parts.
   Word(const BytePairs& pairs, const std::vector<int32_t>& values) : pairs_(pairs) {
     const auto count = static_cast<int32_t>(values.size());
     parts_.reserve(values.size());
@@ -56,7 +57,7 @@ class BytePairs::Word {
     waiting_ = Queue(std::greater<>(), std::move(first));
   }
 
-  // False past the deadline.
+  // Returns false if the deadline has passed.
   bool merge(TimePoint deadline) {
     std::vector<Waiting> found;
     for (int64_t merges = 1; !waiting_.empty(); ++merges) {
@@ -69,7 +70,7 @@ class BytePairs::Word {
       Part& right = parts_[static_cast<size_t>(left.next)];
       left.value = next.merged;
       left.next = right.next;
-      right.value = kNone;  // gone
+      right.value = kNone;  // merged into the left part
       if (left.next != kNone) parts_[static_cast<size_t>(left.next)].previous = next.at;
       found.clear();
       if (left.previous != kNone) look(left.previous, found);
@@ -91,7 +92,7 @@ class BytePairs::Word {
   };
   using Queue = std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>>;
 
-  // The merge of the part at `at` with its right neighbour; null: there is none.
+  // The merge of the part at `at` with its right neighbour; null if there is none.
   const Merge* merge_at(int32_t at) const {
     const Part& left = parts_[static_cast<size_t>(at)];
     if (left.value == kNone || left.next == kNone) return nullptr;
@@ -109,7 +110,7 @@ class BytePairs::Word {
   }
 
   const BytePairs& pairs_;
-  std::vector<Part> parts_;  // by the place of their first value
+  std::vector<Part> parts_;  // by the index of their first value
   Queue waiting_;
 };
 

@@ -7,8 +7,8 @@ namespace runnel {
 
 ByteTrie::ByteTrie(std::vector<std::pair<std::string, int32_t>> strings) : nodes_(1) {
   struct Range {
-    size_t begin, end;  // of the strings that pass through a node
-    size_t depth;       // bytes they have in common
+    size_t begin, end;  // the strings that pass through a node
+    size_t depth;       // the bytes that they have in common
   };
   std::ranges::sort(strings);
   std::queue<Range> ranges({{0, strings.size(), 0}});  // of the nodes from `node` on

@@ -17,23 +17,23 @@ namespace {
 constexpr const char* kTokens = "tokenizer.ggml.tokens";
 constexpr const char* kTypes = "tokenizer.ggml.token_type";
 
-// As JSON reads them from text.
+// Unsigned, as JSON parsed from text has them.
 std::vector<uint32_t> unsigned_of(const std::vector<int32_t>& values) {
   return {values.begin(), values.end()};
 }
 
-// How files with a name in tokenizer.ggml.pre cut text into words.
+// How a file with this name in tokenizer.ggml.pre cuts text into words.
 struct Split {
   std::string_view name;
   std::vector<const char*> steps;  // patterns, and kToLetters
-  bool composes = false;           // the text is in form C first
+  bool composes = false;           // normalizes the text to NFC first
   bool whole_words = false;        // a word that is a token is not merged
-  bool begins = false;             // the begin token comes first, unless the file says otherwise
+  bool begins = false;             // the begin token comes first by default
 };
 
 constexpr const char* kToLetters = nullptr;  // bytes become letters
 
-// The steps are those of the tokenizer.json files that the names stand for; those of `default` are
+// The steps are those of the tokenizer.json files that the names stand for. Those of `default` are
 // llama.cpp's.
 const std::vector<Split>& splits() {
   static const char* const kGpt2 = SplitPattern::gpt2();
@@ -77,7 +77,7 @@ const std::vector<Split>& splits() {
   return kSplits;
 }
 
-// Of tokenizer.ggml.token_type.
+// The values of tokenizer.ggml.token_type.
 enum TokenType : int64_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
 
 class Reader {
@@ -108,7 +108,7 @@ class Reader {
     return member == metadata_.end() ? nullptr : &*member;
   }
 
-  // An array of strings; null, and a fault, where there is none.
+  // Returns an array of strings; null, with a fault, if there is none.
   const Json* strings(const char* key) {
     const Json* const list = find(key);
     const bool fits = list != nullptr && list->is_array() && !list->empty() &&
@@ -161,7 +161,7 @@ class Reader {
     return found == nullptr ? otherwise : *found == true;
   }
 
-  // Where the file asks for a value before or after each text, it names the value.
+  // If the file asks for a value before or after each text, it must name that value.
   void read_begin_and_end() {
     const int32_t bos = value_of("tokenizer.ggml.bos_token_id");
     const int32_t eos = value_of("tokenizer.ggml.eos_token_id");
@@ -174,7 +174,7 @@ class Reader {
     require_value("tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id", eos, false, end_);
   }
 
-  // `otherwise`: where the file does not say.
+  // `otherwise` is used if the file does not say.
   void require_value(const char* key, const char* value_key, int32_t value, bool otherwise,
                      std::vector<int32_t>& values) {
     if (!is_set(key, otherwise)) return;
@@ -182,7 +182,7 @@ class Reader {
     values.push_back(value);
   }
 
-  // Tokens are bytes as Python's repr() writes them.
+  // Tokens are bytes in the notation of Python's repr().
   Result<std::shared_ptr<const Tokenizer>> make_rwkv() {
     std::vector<std::pair<int32_t, std::string_view>> words;
     for (size_t value = 0; value < tokens_->size(); ++value) {
@@ -192,7 +192,7 @@ class Reader {
     return Tokenizer::from_rwkv_tokens(words, begin_, file_ + ": " + kTokens);
   }
 
-  // Null, and a fault, where no split has the name.
+  // Returns null, with a fault, if no split has the name.
   const Split* find_split() {
     constexpr const char* kPre = "tokenizer.ggml.pre";
     const Json* const name = find(kPre);
@@ -206,7 +206,7 @@ class Reader {
     return nullptr;
   }
 
-  // As tokenizer.json has it.
+  // In the form of tokenizer.json.
   Json pre_tokenizer() const {
     Json steps = Json::array();
     for (const char* const step : split_->steps) {
@@ -253,7 +253,7 @@ class Reader {
     }
   }
 
-  // As tokenizer.json has it.
+  // In the form of tokenizer.json.
   Json post_processor() const {
     if (begin_.empty() && end_.empty()) return nullptr;
     Json single = Json::array();
@@ -269,7 +269,7 @@ class Reader {
   const Json& metadata_;
   const std::string& file_;
   Faults faults_;
-  const Split* split_ = nullptr;  // of the model gpt2
+  const Split* split_ = nullptr;  // used by the model gpt2
   const Json* tokens_ = nullptr;
   const Json* types_ = nullptr;  // null: all are normal
   std::vector<int32_t> begin_, end_, eos_;

@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-// A search looks at the clock once in so many places.
+// The number of places of a search between two checks of the clock.
 constexpr size_t kPlacesAtOnce = 4096;
 
 constexpr std::array<std::string_view, 25> kSpaces = {

@@ -14,7 +14,7 @@ namespace {
 
 // Every character before U+0300 is in form C by itself and begins with a byte below this one.
 constexpr unsigned char kFirstOfMarks = 0xCC;
-// No character decomposes into more (Unicode, stability policy).
+// No character decomposes into more parts (Unicode, stability policy).
 constexpr int kMostParts = 4;
 
 int order_of(utf8proc_int32_t character) {
@@ -40,8 +40,8 @@ std::vector<utf8proc_int32_t> decomposed(std::string_view text) {
   return characters;
 }
 
-// Marks after the same character in the order of their classes. utf8proc's own sort takes the
-// square of a run's length.
+// Sorts the marks after the same character by their classes. utf8proc's own sort takes time
+// quadratic in the length of a run.
 void sort_marks(std::vector<utf8proc_int32_t>& characters) {
   const auto is_mark = [](utf8proc_int32_t character) { return order_of(character) > 0; };
   for (auto from = characters.begin(); from != characters.end();) {

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kMaxBytes = int64_t{16} << 20;
 constexpr int64_t kMaxLineTokenBytes = 1024;
 
-// The number that fills `text`; -1: it is none.
+// The number that `text` consists of; -1 if it is not a number.
 int64_t whole_number(std::string_view text) {
   int64_t number = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -36,7 +36,7 @@ void append_character(uint32_t character, std::string& out) {
   }
 }
 
-// Reads 'text' or b"bytes" of Python, as repr() writes them: \x, \u, \t, \n, \r, \', \\.
+// Reads Python's 'text' or b"bytes", as repr() writes them: \x, \u, \t, \n, \r, \', \\.
 class Literal {
  public:
   explicit Literal(std::string_view text) : rest_(text) {
@@ -44,7 +44,7 @@ class Literal {
     if (is_bytes_) rest_.remove_prefix(1);
   }
 
-  // None: it is no such literal.
+  // Returns none if this is not such a literal.
   std::optional<std::string> read() {
     const char quote = rest_.empty() ? '\0' : rest_.front();
     if (rest_.size() < 2 || (quote != '\'' && quote != '"') || rest_.back() != quote) return {};
@@ -64,7 +64,7 @@ class Literal {
     return c;
   }
 
-  // False: another escape.
+  // Returns false for any other escape.
   bool escape() {
     constexpr std::string_view kNames = "tnr'\\", kMeanings = "\t\n\r'\\";
     if (rest_.empty()) return false;
@@ -76,7 +76,7 @@ class Literal {
     return true;
   }
 
-  // A byte, or a character of a string, as so many digits.
+  // Reads a byte, or a character of a string, written with this many digits.
   bool number(size_t digits) {
     uint32_t number = 0;
     const char* const end = rest_.data() + digits;
@@ -97,7 +97,8 @@ class Literal {
   std::string out_;
 };
 
-// Takes a line off the text. It ends with \n, \r\n or \r, as in a file that Python has opened.
+// Takes a line off the text. It ends with \n, \r
+// or \r, as in a file opened by Python.
 std::string_view take_line(std::string_view& text) {
   const size_t end = std::min(text.find_first_of("\r\n"), text.size());
   const std::string_view line = text.substr(0, end);
@@ -108,7 +109,7 @@ std::string_view take_line(std::string_view& text) {
 
 class RwkvVocabulary {
  public:
-  // `unit`: what a number in an error counts.
+  // `unit` names what a number in an error counts.
   RwkvVocabulary(const std::string& file, const char* unit) : file_(file), unit_(unit) {}
 
   Result<std::shared_ptr<const Tokenizer>> read(std::string_view text) {
@@ -176,7 +177,7 @@ class RwkvVocabulary {
     return add(*token, static_cast<size_t>(value), line);
   }
 
-  // repr() takes double quotes where the text has single ones alone.
+  // repr() uses double quotes for text that has single quotes and no double quotes.
   Status read_token(std::string_view text, int32_t value) {
     const bool is_double = text.find('\'') != text.npos && text.find('"') == text.npos;
     const char* const quote = is_double ? "\"" : "'";

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMaxPatternBytes = 16384;
 constexpr uint32_t kMatchLimit = 10'000'000;  // steps at one place
 constexpr uint32_t kHeapKiB = 64 << 10;       // at one place
-// White space as Unicode has it: PCRE2's own \s takes U+180E as well.
+// White space as Unicode defines it. PCRE2's own \s also includes U+180E.
 constexpr std::string_view kSpace = "\\t-\\r\\x{85}\\p{Z}";
 
 // Reads a pattern once from left to right and writes it for PCRE2.
@@ -48,7 +48,7 @@ class Translator {
     return {};
   }
 
-  // Each step takes something, or gives what is refused.
+  // Each step consumes something, or returns the text that is refused.
   std::string_view step() {
     if (next_is("\\")) return escape();
     if (next_is("[")) {
@@ -102,7 +102,7 @@ class Translator {
     return {};
   }
 
-  // A general category: "\p{L}", "\P{Lu}". Names of scripts do not mean the same everywhere.
+  // Reads a general category: "\p{L}", "\P{Lu}". Names of scripts do not mean the same everywhere.
   std::string_view property() {
     const std::string_view rest = pattern_.substr(at_);
     const size_t end = rest.find('}');
@@ -120,7 +120,7 @@ class Translator {
 
 PCRE2_SPTR units(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
 
-// The first character at or after `at`, plus one.
+// The start of the first character after position `at`.
 size_t next_character(std::string_view text, size_t at) {
   do {
     ++at;
@@ -170,8 +170,8 @@ Status SplitPattern::split(std::string_view text, TimePoint deadline,
   const auto add = [&](size_t begin, size_t end) {
     if (begin < end) pieces.push_back(text.substr(begin, end - begin));
   };
-  size_t done = 0;  // all before it is in pieces
-  // One place at a time: its own limits do not bound PCRE2's search over all of them.
+  size_t done = 0;  // all text before it is in pieces
+  // Matches at one place at a time, because PCRE2's limits do not bound a search over all places.
   for (size_t from = 0; from < text.size();) {
     const bool in_time = std::chrono::steady_clock::now() < deadline;
     const int found = pcre2_match(code_.get(), units(text), text.size(), from,

@@ -39,7 +39,7 @@ void spell_bytes(std::string_view piece, bool /*at_start*/, std::string& out) {
 
 namespace {
 
-// Puts text before a piece, or leaves it as it is.
+// Whether the change puts text before a piece.
 bool puts_before(PieceChange change) {
   return change == put_space_before || change == put_mark_before ||
          change == put_mark_before_unmarked || change == put_mark_before_start;
@@ -57,7 +57,7 @@ MarkedText changed(PieceChange change, const MarkedText& text, bool at_start) {
     for (const TextRun& run : text.runs) out.runs.push_back({run.end + more, run.writer});
     return out;
   }
-  // No change reaches across the beginning of a character of ASCII.
+  // No change crosses the start of an ASCII character.
   size_t begin = 0;
   for (const TextRun& run : text.runs) {
     if (run.end <= begin) continue;

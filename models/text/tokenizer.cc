@@ -11,19 +11,19 @@ namespace runnel {
 namespace {
 
 constexpr auto kEncoding = std::chrono::seconds(2);  // for one text
-// The clock is looked at once in so many values.
+// The number of values between two checks of the clock.
 constexpr int kValuesAtOnce = 256;
 
 Status out_of_time() {
   return invalid_argument("the text takes too long: give it in smaller parts, or as values");
 }
 
-// Calls `between(begin, end)` and `token(value)` for all of `text`, in order. The first status that
-// is not OK ends it.
+// Calls `between(begin, end)` and `token(value)` for all of `text`, in order. Stops at the first
+// status that is not OK.
 template <typename Between, typename Token>
 Status cut(const LiteralTokens& tokens, std::string_view text, std::span<const TextRun> runs,
            TimePoint deadline, Between between, Token token) {
-  size_t done = 0;  // all before it has been given out
+  size_t done = 0;  // all text before it has been passed on
   for (size_t from = 0; from < text.size();) {
     const auto match = tokens.find(text, from, deadline, runs);
     if (!match) return out_of_time();
@@ -42,7 +42,7 @@ Status cut(const LiteralTokens& tokens, std::string_view text, std::span<const T
   return {};
 }
 
-// The longest token that fits, over and over. False past the deadline.
+// Takes the longest token that matches, repeatedly. Returns false if the deadline has passed.
 bool encode_longest(const ByteTrie& tokens, std::string_view text, TimePoint deadline,
                     std::vector<int32_t>& values) {
   for (int count = 1; !text.empty(); ++count) {
@@ -115,7 +115,7 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, std::span<
   return values;
 }
 
-// Text without tokens of `first`, which is not empty.
+// Encodes text that has no tokens of `first` and is not empty.
 Status Tokenizer::encode_raw(MarkedText text, bool at_start, TimePoint deadline,
                              std::vector<int32_t>& values) const {
   for (const PieceChange change : parts_.normalizer) text = changed(change, text, at_start);
@@ -128,7 +128,7 @@ Status Tokenizer::encode_raw(MarkedText text, bool at_start, TimePoint deadline,
   return cut(parts_.second, normalized, text.runs, deadline, plain, token);
 }
 
-// Normalized text without literal tokens, which is not empty.
+// Encodes normalized text that has no literal tokens and is not empty.
 Status Tokenizer::encode_plain(std::string_view text, bool at_start, TimePoint deadline,
                                std::vector<int32_t>& values) const {
   Pieces words(text, at_start);
@@ -139,7 +139,7 @@ Status Tokenizer::encode_plain(std::string_view text, bool at_start, TimePoint d
   return {};
 }
 
-// False past the deadline.
+// Returns false if the deadline has passed.
 bool Tokenizer::encode_word(std::string_view word, TimePoint deadline,
                             std::vector<int32_t>& values) const {
   if (const auto* const tokens = std::get_if<ByteTrie>(&parts_.model)) {

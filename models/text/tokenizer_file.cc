@@ -1,5 +1,5 @@
-// Tokenizer::from_json(): tokenizer.json as Hugging Face has it. What would be done differently
-// here is refused, not left out.
+// Tokenizer::from_json(): Hugging Face's tokenizer.json. A setting that would be handled
+// differently here is refused, not ignored.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -23,14 +23,14 @@ constexpr int64_t kMaxTokenBytes = 1024;
 constexpr int64_t kMaxLiteralBytes = int64_t{4} << 20;  // of all added tokens
 constexpr int kByteValues = 256;
 
-// "<0x0A>": the token of a byte that belongs to a character without a token.
+// "<0x0A>": the token for a byte of a character that has no token.
 std::string byte_name(int byte) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
   return std::string("<0x") + kDigits[static_cast<size_t>(byte >> 4)] +
          kDigits[static_cast<size_t>(byte & 15)] + ">";
 }
 
-// The byte of such a token; -1: it is another one.
+// The byte of such a token; -1 if it is another token.
 int named_byte(std::string_view token) {
   int byte = 0;
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return -1;
@@ -38,7 +38,7 @@ int named_byte(std::string_view token) {
   return error == std::errc() && end == token.data() + 5 && byte >= 0 ? byte : -1;
 }
 
-// UTF-8 never holds the other bytes.
+// UTF-8 never contains the other bytes.
 bool is_in_utf8(int byte) { return byte < 0xC0 || (byte >= 0xC2 && byte < 0xF5); }
 
 std::string with_spaces(std::string_view token) {
@@ -55,8 +55,8 @@ bool is_one_character(std::string_view token) {
   return std::ranges::count_if(token, [](char byte) { return (byte & 0xC0) != 0x80; }) == 1;
 }
 
-// Who may write an added token: anybody white space, a model and the template those that are not
-// special, such as "<think>".
+// Who may write an added token: white space, anybody; other tokens that are not special, such as
+// "<think>", the model and the template.
 Writer writer_of(std::string_view token, bool is_special) {
   if (is_special) return Writer::kTemplate;
   return space_at_start(token) == token.size() ? Writer::kInput : Writer::kAnswer;
@@ -117,7 +117,7 @@ class TokenizerFile {
   void read_model() {
     const Json* const member = root_.require("model", "an object");
     if (member == nullptr) return;
-    // Files of the first years have no type here: they are all of this one.
+    // Early files have no type here. They are all of this type.
     const bool is_bpe = has_type(*member, "BPE") || !member->contains("type");
     if (!is_bpe) return faults_.add("model", "the type 'BPE'", found(*member));
     const Fields model = root_.object(
@@ -130,7 +130,7 @@ class TokenizerFile {
     if (faults_.ok()) read_vocabulary(model);
     if (faults_.ok()) read_byte_values(model);
     if (faults_.ok()) read_merges(model);
-    // A word that is a token is not merged first.
+    // A word that is itself a token is not merged.
     if (faults_.ok() && model.boolean("ignore_merges", false)) parts_.whole_words = values_;
   }
 
@@ -165,19 +165,19 @@ class TokenizerFile {
     }
   }
 
-  // What a token of the vocabulary stands for.
+  // The bytes that a token of the vocabulary stands for.
   std::string bytes_of(const std::string& token) const {
     if (spells_bytes_) return bytes_of_letters(token).value_or(token);
     if (const int byte = named_byte(token); byte >= 0) return {static_cast<char>(byte)};
     return unmarks_spaces_ ? with_spaces(token) : token;
   }
 
-  // The character of byte_fallback or of ByteLevel.
+  // The token for a byte, under byte_fallback or ByteLevel.
   std::string name_of(int byte) const {
     return spells_bytes_ ? letter_of(static_cast<unsigned char>(byte)) : byte_name(byte);
   }
 
-  // `token`, which stands for `bytes`, has the value `id`.
+  // Gives `token`, which stands for `bytes`, the value `id`.
   void add_value(const std::string& path, const std::string& token, const Json& id,
                  std::string bytes) {
     const bool fits = id.is_number_unsigned() && id.get<uint64_t>() < uint64_t{kMaxVocabulary};
@@ -290,7 +290,7 @@ class TokenizerFile {
     add_literal(fields, path, text, values_.at(text));
   }
 
-  // A token that is normalized is found by its text in that form.
+  // A normalized token is found by its normalized text.
   void add_literal(const Fields& fields, const std::string& path, const std::string& text,
                    int32_t value) {
     parts_.bytes[static_cast<size_t>(value)] = spells_bytes_ ? text : bytes_of(text);
@@ -312,7 +312,7 @@ class TokenizerFile {
     (is_normalized ? second_ : first_).push_back(std::move(token));
   }
 
-  // `text` as the normalizer leaves it.
+  // `text` after the normalizer.
   std::string normalized(std::string_view text) const {
     MarkedText out{std::string(text), {}};
     for (const PieceChange change : parts_.normalizer) out = changed(change, out, true);
@@ -323,7 +323,7 @@ class TokenizerFile {
   const Fields root_;
   std::unordered_map<std::string, int32_t> values_;   // by token, as the file writes it
   std::unordered_set<std::string> added_;             // tokens of added_tokens
-  std::unordered_set<std::string> added_normalized_;  // those that are normalized, in that form
+  std::unordered_set<std::string> added_normalized_;  // the normalized ones, in normalized form
   bool spells_bytes_ = false;                         // tokens are in the letters of ByteLevel
   bool unmarks_spaces_ = false;                       // marks in tokens stand for spaces
   std::optional<BytePairs> pairs_;

@@ -15,7 +15,8 @@ struct Step {
   std::string path;
 };
 
-// The steps of a sequence under `list`, or the member itself; none where there is no member.
+// The steps of a sequence, which has them under `list`, or else the member itself; none if there is
+// no member.
 std::vector<Step> steps_of(Faults& faults, const Json* member, const char* key, const char* list) {
   if (member == nullptr || member->is_null()) return {};
   if (!has_type(*member, "Sequence")) return {{member, key}};
@@ -41,7 +42,7 @@ void expect_text(Faults& faults, const Fields& fields, const char* key, std::str
   }
 }
 
-// Replace, which may put `content` for every `pattern`, and nothing else.
+// Checks a Replace, which may only replace `pattern` with `content`.
 void check_replace(Faults& faults, const Step& step, std::string_view pattern,
                    std::string_view content) {
   const Fields fields(faults, step.node, step.path, {"type", "pattern", "content"});
@@ -69,7 +70,7 @@ void read_byte_level(Faults& faults, const Step& step, WordSteps& words) {
 
 enum class Prefix { kAlways, kFirst, kNever };
 
-// Where Metaspace puts a mark before a piece. Older files have add_prefix_space alone.
+// Where Metaspace puts a mark before a piece. Older files have only add_prefix_space.
 Prefix read_prefix(Faults& faults, const Fields& metaspace) {
   constexpr std::array kPrefixes = {Choice{"always", Prefix::kAlways},
                                     Choice{"first", Prefix::kFirst},
@@ -132,7 +133,7 @@ void read_digits(Faults& faults, const Step& step, WordSteps& words) {
   add_pattern(faults, std::string(R"(\p{N})") + (is_run ? "+" : ""), step.path, words.steps);
 }
 
-// What stands before the text, which is $A, and what stands after it.
+// Reads what precedes and what follows the text, which is $A.
 void read_template(Faults& faults, const Step& step, int64_t size, TemplateValues& values) {
   const Fields fields(faults, step.node, step.path, {"type", "single", "pair", "special_tokens"});
   const Json* const single = fields.require("single", "an array");
@@ -166,7 +167,7 @@ void read_template(Faults& faults, const Step& step, int64_t size, TemplateValue
   values.end.insert(values.end.end(), after.begin(), after.end());
 }
 
-// The steps of a decoder that puts bytes together: each inverse to something.
+// Reads a decoder that puts bytes together. Each step inverts something that encoding does.
 DecoderSteps read_fallback_decoder(Faults& faults, const std::vector<Step>& steps) {
   DecoderSteps decoder;
   for (const Step& step : steps) {

@@ -39,8 +39,8 @@ void Call::end(const Status& status) {
   resume();
 }
 
-// The engine has long ended the stream of a reader who takes nothing; what is left of the call is
-// an event that never goes out. A caller who sends nothing holds a state.
+// The engine has already ended the stream of a reader who takes nothing. What is left of the call
+// is an event that is never sent. A caller who sends nothing holds a state.
 void Call::tend(TimePoint now) {
   if (const Status status = check_rights(); !status.ok()) fail(status);
   {
@@ -61,7 +61,7 @@ void Call::tend(TimePoint now) {
   resume();
 }
 
-// Whether the keys, as they are now, cover this call.
+// Whether the current keys still permit this call.
 Status Call::check_rights() const {
   if (!start_.caller.ok()) return {};
   const auto now = state_.callers.as_of_now(caller());
@@ -74,7 +74,7 @@ Status Call::check_rights() const {
     return status.with_reason("key");
   }
   const auto used = model();
-  // A key whose models have not changed keeps its calls, wherever an alias leads by now.
+  // A key whose models have not changed keeps its calls, even if an alias now leads elsewhere.
   if (used == nullptr || now->models == caller().models) return {};
   if (state_.models.may_use(*now, used->name)) return {};
   Status status(Code::kPermissionDenied,
@@ -87,7 +87,7 @@ void Call::fail(const Status& status) {
   resume();
 }
 
-// The call is over with `status`, unless it is already; the client is yet to be told.
+// Ends the call with `status`, unless it has ended already. The client has yet to be told.
 void Call::stop(const Status& status) {
   {
     std::lock_guard lock(mutex_);
@@ -162,7 +162,7 @@ bool Call::take_turn() {
   return !std::exchange(turn_taken_, true);
 }
 
-// False if take_turn() was called in the meantime: the calling thread keeps the turn.
+// False if take_turn() was called in the meantime. The calling thread then keeps the turn.
 bool Call::give_turn_back() {
   std::lock_guard lock(mutex_);
   if (std::exchange(word_left_, false)) return false;
@@ -170,8 +170,8 @@ bool Call::give_turn_back() {
   return true;
 }
 
-// With the turn: until an event is with the sink, the call has ended, or nothing is due. After its
-// end the turn is never given back.
+// Runs with the turn, until an event has been given to the sink, the call has ended, or nothing is
+// due. After the end of the call, the turn is never given back.
 void Call::pump() {
   const auto self = shared_from_this();  // the door may leave as soon as it has an event
   do {

@@ -36,7 +36,7 @@ void report(ServerContext& state, const CallStart& start, const ServedModel* mod
   metrics.count(start.rpc, status);
   if (progress.first && progress.sampled > 0) metrics.first_value.observe(*progress.first);
   if (!state.access_log) return;
-  // A call ends also where there is no memory for its line.
+  // The call must end even if there is no memory for its log line.
   static_cast<void>(within_memory([&] {
     log_call(state, start, model, progress, status);
     return Status();

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr Duration kLeastExpiry = std::chrono::seconds(1);
-// The header, a piece, and that piece as a message and encoded.
+// The header, and one piece: as it is, as a message, and encoded.
 constexpr int64_t kBesideBytes = (int64_t{1} << 20) + 3 * int64_t{kPieceBytes};
 
 }  // namespace
@@ -35,7 +35,7 @@ void ExportCall::start(std::shared_ptr<const ServedModel> model, const std::stri
   image_->bytes.resize(static_cast<size_t>(engine.state_bytes()));
   set_model(model);
   const auto call = std::static_pointer_cast<ExportCall>(shared_from_this());
-  // The engine keeps the image, and so its room, until it is done, however the call ends.
+  // The engine keeps the image, and so its memory, until it is done, however the call ends.
   export_session(state_, model, caller(), session, image_,
                  [weak = std::weak_ptr(call), room = room_](const auto& moved) {
                    if (const auto alive = weak.lock()) alive->note(moved.status());

@@ -14,17 +14,17 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kCallBytes = 16 << 10;  // what a call takes whatever it asks for
+constexpr int64_t kCallBytes = 16 << 10;  // what any call takes
 constexpr Duration kForOwnState = std::chrono::seconds(1);
 
-// The most that a call may hold for its reader: its stream, the group that is taken from it, and an
-// event.
+// The maximum memory that a call may hold for its reader: its stream, the group that is taken from
+// it, and an event.
 int64_t bytes_of_answers(int room, int top_log_probs) {
   return kCallBytes + 2 * TokenStream::bytes(room, top_log_probs) +
          GroupEvents::bytes(room, top_log_probs);
 }
 
-// The values that end a sample: they are no part of its text.
+// The values that end a sample. They are not part of its text.
 std::vector<int32_t> ends_of(const GenerateRequest& request, const Spec& spec) {
   if (request.ignore_eos) return {};
   std::vector<int32_t> ends = spec.eos;
@@ -59,7 +59,7 @@ void GenerateCall::start_scored(std::shared_ptr<const ServedModel> model, Genera
 
 // --- Sessions of the store ---
 
-// Whether the call names a session, or makes one of a name that is known before.
+// Whether the call names a session, or makes one whose name is known in advance.
 bool GenerateCall::uses_store(const GenerateRequest& request) const {
   return state_.kept != nullptr && (request.session || request.makes_named());
 }
@@ -79,7 +79,7 @@ void GenerateCall::open_stored(std::shared_ptr<const ServedModel> model, Generat
                     .digest = digits_of(digest),
                     .seed = *request.seed,
                     .expected_position = request.expected_position};
-  // A session that the call makes anew has no position before.
+  // A session that the call makes has no earlier position.
   if (!request.session) use.expected_position.reset();
   const std::weak_ptr<GenerateCall> weak =
       std::static_pointer_cast<GenerateCall>(shared_from_this());
@@ -128,8 +128,8 @@ Call::Step GenerateCall::start_stored(const Result<std::shared_ptr<StoredSession
   return Waiting();
 }
 
-// The session in the store, which is the call's until the result is let go of. A call that makes a
-// session gets one later.
+// The session in the store. It belongs to the call until the result is released. A call that makes
+// a session gets one later.
 GenerateCall::Stored GenerateCall::use_stored(const GenerateRequest& request) {
   Stored stored = stored_.lock();
   if (stored != nullptr || state_.kept == nullptr || token_room_ != nullptr) return stored;
@@ -139,15 +139,15 @@ GenerateCall::Stored GenerateCall::use_stored(const GenerateRequest& request) {
   return stored;
 }
 
-// A session that the engine has named is the call's in the store as well, before its client knows
-// the name.
+// When the engine has named a session, the call takes it in the store, too, before its client
+// learns the name.
 Status GenerateCall::adopt_made(const GenerateEvent& event) {
   const auto* const started = std::get_if<Started>(&event);
   if (!makes_stored_ || started == nullptr || started->session.empty()) return {};
   const Stored stored = stored_.lock();
   if (stored == nullptr || *stored != nullptr) return {};
   auto adopted = state_.kept->adopt(model(), caller(), started->session, false);
-  if (!adopted.ok()) {  // nobody knows the session's name
+  if (!adopted.ok()) {  // no client knows the session's name
     model()->engine->delete_session({caller().name, started->session}, [](const Status&) {});
     return adopted.status();
   }
@@ -156,7 +156,7 @@ Status GenerateCall::adopt_made(const GenerateEvent& event) {
   return {};
 }
 
-// After the last event but Finished: has the session saved, and then writes Finished.
+// After the last event before Finished: has the session saved, and then writes Finished.
 Call::Step GenerateCall::save_session() {
   std::optional<Status> saved;
   {
@@ -166,7 +166,7 @@ Call::Step GenerateCall::save_session() {
   if (saved) return saved->ok() ? write_finished() : Step(*saved);
   if (std::exchange(saves_, true)) return Waiting();
   const Stored stored = stored_.lock();
-  // The call has let go of it, because it was ended.
+  // The call has released the session, because the call was ended.
   if (stored == nullptr) return ending().value_or(Status(Code::kCancelled, "the call was ended"));
   const std::weak_ptr<GenerateCall> weak =
       std::static_pointer_cast<GenerateCall>(shared_from_this());
@@ -201,13 +201,13 @@ Status GenerateCall::refusal_of(Status status) const {
 void GenerateCall::submit(std::shared_ptr<const ServedModel> model, GenerateRequest request) {
   Engine& engine = *model->engine;
   request.caller = caller();
-  // The stream's memory is allocated before the engine has looked at the request.
+  // The stream's memory is allocated before the engine examines the request.
   const int top = std::clamp(request.top_log_probs, 0, kMaxTopLogProbs);
   const int room = engine.stream_room(request.samples);
   request.held_bytes = bytes_of_answers(room, top);
   auto hold = state_.memory.take(bytes_of(request) + request.held_bytes);
   if (!hold.ok()) return refuse(hold.status());
-  // The stream is the last thing that is left of a call, and keeps the hold.
+  // The stream is the last part of a call to be destroyed, so it keeps the memory hold.
   const auto kept = std::make_shared<const MemoryBudget::Hold>(std::move(*hold));
   const auto stream = std::make_shared<TokenStream>(request.delivery, room, top,
                                                     [kept, wake = waker()] { wake(); });
@@ -256,8 +256,8 @@ void GenerateCall::submit_scored(std::shared_ptr<const ServedModel> model, Gener
 }
 
 Call::Step GenerateCall::take_scores(const Result<ScoredChunk>& scores) {
-  const Stored stored = stored_.lock();  // stays the call's
-  release();                             // its state
+  const Stored stored = stored_.lock();  // the call keeps the session
+  release();                             // releases its state
   if (!scores.ok()) return ending().value_or(refusal_of(scores.status()));
   sink_.take_scores(*scores);
   GenerateRequest request;
@@ -265,7 +265,7 @@ Call::Step GenerateCall::take_scores(const Result<ScoredChunk>& scores) {
     std::lock_guard lock(mutex_);
     request = std::move(held_);
   }
-  // The state that the prompt was scored in is free within a turn or two of the scheduler.
+  // The state in which the prompt was scored becomes free within a turn or two of the scheduler.
   request.max_queue_time = std::max(request.max_queue_time, kForOwnState);
   submit(model(), std::move(request));
   return Waiting();
@@ -293,7 +293,7 @@ void GenerateCall::start_with_token(std::shared_ptr<const ServedModel> model,
   }
   set_model(model);
   const auto call = std::static_pointer_cast<GenerateCall>(shared_from_this());
-  // The session ends also where the call has ended before it was there.
+  // The session must end even if the call ended before the session existed.
   const auto made = [weak = std::weak_ptr(call), model, room](const Status& status,
                                                               const SessionKey& key) {
     auto session = status.ok() ? std::make_shared<PassingSession>(model, key) : nullptr;
@@ -330,14 +330,15 @@ Call::Step GenerateCall::start_in_session(const Status& opened) {
   return Waiting();
 }
 
-// The session of a call with tokens, null without them: it ends when the result is let go of.
+// The session of a call with tokens; null without tokens. It ends when the result is released.
 std::shared_ptr<PassingSession> GenerateCall::let_session_end() {
   std::lock_guard lock(mutex_);
   session_ = opened_session_;
   return std::exchange(opened_session_, nullptr);
 }
 
-// After the last event but Finished: has the state exported, and once it is there writes both.
+// After the last event before Finished: has the state exported. When the state is there, writes the
+// token and Finished.
 Call::Step GenerateCall::write_token() {
   if (const auto status = ending()) return *status;
   std::optional<Status> exported;
@@ -350,7 +351,7 @@ Call::Step GenerateCall::write_token() {
   if (image_ == nullptr && session != nullptr) {
     image_ = std::make_shared<StateImage>();
     const auto call = std::static_pointer_cast<GenerateCall>(shared_from_this());
-    // The engine keeps the session and the image's room until it is done, however the call ends.
+    // The engine keeps the session and the image's memory until it is done, however the call ends.
     model()->engine->export_session(
         session->key(), image_,
         [weak = std::weak_ptr(call), session, room = token_room_](const auto& moved) {
@@ -379,7 +380,7 @@ void GenerateCall::stop(int sample) {
   stream->stop(sample);
 }
 
-// Values sampled so far are still sent.
+// Values that were already sampled are still sent.
 void GenerateCall::end(const Status& status) {
   Call::end(status);
   release();

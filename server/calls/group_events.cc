@@ -5,11 +5,12 @@
 namespace runnel {
 namespace {
 
-// Bounds in protobuf, the widest of the wires: value, log-probability and a run of its own.
+// Upper bounds in protobuf, the largest of the wire formats: a value with its log-probability and a
+// run of its own.
 constexpr size_t kValueBytes = 48;
 constexpr size_t kTopBytes = 18;
 // The same in memory: in a run, as a message, and encoded. A value's top log-probabilities are a
-// message, and so is each of them: 64 bytes at least.
+// message, and so is each of them, at 64 bytes or more.
 constexpr int64_t kValueMemory = 152;
 constexpr int64_t kTopsMemory = 96;
 constexpr int64_t kTopMemory = 100;
@@ -79,7 +80,7 @@ size_t GroupEvents::add_text(const StreamValue& value, ValueRun& run) {
   if (sample >= texts_.size()) texts_.resize(sample + 1);
   const size_t before = run.text.size();
   const bool is_first = value.position == 0;
-  // A first value that also ends samples ends none.
+  // A first value does not end a sample, even if it is a value that ends samples.
   if (!is_first && std::ranges::count(eos_, value.value) > 0) return 0;
   texts_[sample].add(
       is_first ? tokenizer_->first_bytes(value.value) : tokenizer_->bytes(value.value), run.text);

@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kMostStalls = 10;  // that the client may take to send the file, in stall timeouts
+constexpr int kMostStalls = 10;  // stall timeouts that the client may take to send the file
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void ImportCall::start() {
   resume();
 }
 
-// Bytes that the call holds between messages.
+// The bytes that the call holds between messages.
 int64_t ImportCall::held() const {
   if (!reader_) return 0;
   return model()->engine->state_bytes() + (reader_->header() ? 0 : kStateHeaderMemory);
@@ -85,7 +85,7 @@ void ImportCall::close() {
                  });
 }
 
-// The state that has been read, once all of the file is known to be good.
+// The state that has been read, after the whole file has been checked.
 Result<StateImage> ImportCall::whole_image() {
   if (!reader_) {
     return invalid_argument(

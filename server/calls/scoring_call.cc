@@ -12,7 +12,8 @@
 namespace runnel {
 namespace {
 
-// Log-probabilities in one event: a quarter of the default limit of gRPC's clients.
+// The maximum number of log-probabilities in one event: a quarter of what gRPC's clients accept by
+// default.
 constexpr size_t kEventValues = 1 << 18;
 
 }  // namespace
@@ -30,7 +31,7 @@ std::shared_ptr<ScoringCall> ScoringCall::make(ServerContext& state, CallStart s
 void ScoringCall::start() {
   if (Status s = admit(); !s.ok()) return refuse(s);
   if (Status s = state_.models.ready(); !s.ok()) return refuse(s);
-  // No engine has been asked yet, so none refuses.
+  // No engine has been asked yet that could refuse.
   if (state_.draining.load(std::memory_order_acquire)) return refuse(draining_status());
   resume();
 }
@@ -65,7 +66,7 @@ void ScoringCall::feed(std::vector<int32_t> values, std::shared_ptr<const void> 
   score(std::move(values), std::move(room));
 }
 
-// Before the first chunk: makes the session that the call starts from the one of the store.
+// Before the first chunk: opens the stored session that the call starts from.
 void ScoringCall::open_stored(std::vector<int32_t> values, std::shared_ptr<const void> room) {
   SessionUse use = *std::exchange(use_, std::nullopt);
   const Sha256Digest digest = sha256_of(std::as_bytes(std::span(values)));
@@ -160,14 +161,14 @@ Call::Step ScoringCall::next() {
 
 Call::Step ScoringCall::ask() {
   if (const auto status = ending()) return *status;
-  scored_ = {};  // has gone out
+  scored_ = {};  // it has been sent
   set_phase(Phase::kReading);
   begin_read();
   sink_.read();
   return Waiting();
 }
 
-// In a turn, because the scheduler's thread has no time for a chunk.
+// Runs in a turn of the call, because the scheduler's thread has no time for a chunk.
 Call::Step ScoringCall::score_first() {
   std::optional<Result<std::shared_ptr<StoredSession>>> opened;
   std::vector<int32_t> values;
@@ -205,8 +206,8 @@ Call::Step ScoringCall::take_answer() {
   return write_part();
 }
 
-// As much of the chunk's answer as fits an event. Every chunk is answered, also one without any
-// log-probability.
+// Writes as much of the chunk's answer as fits in an event. Every chunk is answered, even if it has
+// no log-probability.
 Call::Step ScoringCall::write_part() {
   const size_t count = std::min(kEventValues, scored_.log_probs.size() - written_);
   const ScoredValues part = {.position = scored_.position + static_cast<int64_t>(written_),
@@ -218,7 +219,7 @@ Call::Step ScoringCall::write_part() {
   return Writing();
 }
 
-// The engine lets go of the session, which is saved before the client hears of the end.
+// The engine releases the session, which is saved before the client learns of the end.
 Call::Step ScoringCall::save_session() {
   const Stored stored = stored_.lock();
   const std::shared_ptr<StoredSession> session = stored == nullptr ? nullptr : *stored;

@@ -11,12 +11,12 @@ namespace runnel {
 namespace {
 
 constexpr int kDefaultPage = 100;
-constexpr int64_t kEntryBytes = 1024;  // of a session: as the engine has it, and encoded
+constexpr int64_t kEntryBytes = 1024;  // of a session: in the engine's form, and encoded
 
 using Model = std::shared_ptr<const ServedModel>;
 
-// The engine's callback for an outcome: has `reply(outcome, model)` run later, or the call
-// refused.
+// The engine's callback for an outcome. It makes `reply(outcome, model)` run later, or refuses the
+// call.
 template <typename Outcome, typename Reply>
 std::function<void(Result<Outcome>)> later(AnsweredCall& call, Model model, Reply reply) {
   return [kept = call.shared_from_this(), model = std::move(model),
@@ -31,7 +31,7 @@ std::function<void(Result<Outcome>)> later(AnsweredCall& call, Model model, Repl
   };
 }
 
-// Reads the number of a fork's children, and makes that many empty names.
+// Reads the number of children of a fork, and makes that many empty names.
 Result<std::vector<std::string>> unnamed(std::optional<int64_t> asked) {
   const int64_t count = asked.value_or(1);
   if (count >= 1 && count <= limits::kSamples.max) {

@@ -8,7 +8,7 @@
 namespace runnel {
 namespace {
 
-// Sessions that the engine has just made: saves one after the other, or deletes all of them.
+// Sessions that the engine has just made: saves them one after another, or deletes all of them.
 class NewSessions : public std::enable_shared_from_this<NewSessions> {
  public:
   NewSessions(ServerContext& state, ModelHold model, Caller caller, bool empty,
@@ -52,7 +52,7 @@ class NewSessions : public std::enable_shared_from_this<NewSessions> {
   const bool empty_;
   const std::vector<SessionInfo> made_;
   const MoveDone done_;
-  size_t next_ = 0;  // to be saved
+  size_t next_ = 0;  // the next one to be saved
 };
 
 void save_new(ServerContext& state, const ModelHold& model, const Caller& caller, bool empty,
@@ -60,7 +60,7 @@ void save_new(ServerContext& state, const ModelHold& model, const Caller& caller
   std::make_shared<NewSessions>(state, model, caller, empty, std::move(made), done)->save_next();
 }
 
-// Loads the session where the engine does not have it. NOT_FOUND.
+// Loads the session if the engine does not have it. NOT_FOUND.
 void fetch_session(ServerContext& state, const ModelHold& model, const Caller& caller,
                    const std::string& id, const std::function<void(const Status&)>& done) {
   state.kept->open(
@@ -68,8 +68,8 @@ void fetch_session(ServerContext& state, const ModelHold& model, const Caller& c
       [done](const Result<std::shared_ptr<StoredSession>>& opened) { done(opened.status()); });
 }
 
-// Makes a session. Where the engine has one of that name it may have been deleted on another
-// server: looks in the store, and tries again once.
+// Makes a session. If the engine has one of that name, another server may have deleted it: looks in
+// the store, and tries once more.
 template <typename Outcome>
 void make_twice(ServerContext& state, const ModelHold& model, const Caller& caller,
                 const std::string& id,

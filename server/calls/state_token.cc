@@ -11,10 +11,10 @@ namespace {
 
 constexpr int64_t kHeaderBytes = int64_t{1} << 20;
 constexpr int64_t kCopies = 8;  // of a token: as a state, sealed, as text, in a message, encoded
-constexpr int64_t kGivenCopies = 2;  // of a token that came, in the request
+constexpr int64_t kGivenCopies = 2;  // of a received token, in the request
 constexpr std::string_view kFile = "the state file";
 
-// A refusal of a state file in the words of tokens. Its advice is for files, and no use here.
+// The refusal of a state file in the terms of tokens, without its advice, which is for files.
 Status token_status(Status status) {
   std::string message = status.message();
   if (!message.starts_with(kFile)) return status.at_field(fields::kToken);

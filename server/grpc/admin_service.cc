@@ -30,7 +30,7 @@ v1::ReloadResponse report_message(const ReloadReport& report) {
   return message;
 }
 
-// Without keys any user of the machine could call. The operator can send SIGHUP instead.
+// Without keys, any user of the machine could call this. The operator can send SIGHUP instead.
 Status check_admin(const Caller& caller) {
   if (caller.admin) return {};
   return {Code::kPermissionDenied,
@@ -50,7 +50,7 @@ class AdminService final : public AdminBase {
   }
 
  private:
-  // OK when the answer will come; otherwise the call is still to be refused.
+  // OK if the answer will come; otherwise the call has yet to be refused.
   Status reload(UnaryCall& call) const {
     if (Status s = check_admin(call.caller()); !s.ok()) return s;
     if (Status s = state_.models.ready(); !s.ok()) return s;

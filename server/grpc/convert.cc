@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kMostSeconds = 9'000'000'000;  // what a Duration can count: 285 years
+constexpr int64_t kMostSeconds = 9'000'000'000;  // the maximum of a Duration: 285 years
 constexpr int64_t kNanosPerSecond = 1'000'000'000;
 
 void set_duration(Duration duration, google::protobuf::Duration& message) {
@@ -28,7 +28,7 @@ Sampling sampling_of(const v1::Sampling& message) {
   return sampling;
 }
 
-// Null where nothing is set that changes a logit.
+// Null if nothing that changes a logit is set.
 std::shared_ptr<const Penalties> penalties_of(const v1::Sampling& message) {
   Penalties penalties;
   if (message.has_repetition_penalty()) penalties.repetition = message.repetition_penalty();
@@ -79,7 +79,7 @@ v1::Session::State state_of(SessionPhase state) {
   return v1::Session::STATE_UNSPECIFIED;
 }
 
-// Makes a GenerateResponse say an event.
+// Writes an event to a GenerateResponse.
 struct ToResponse {
   v1::GenerateResponse& response;
 
@@ -135,7 +135,7 @@ struct ToResponse {
   }
 };
 
-// Makes a ScoreResponse say an event.
+// Writes an event to a ScoreResponse.
 struct ToScoreResponse {
   v1::ScoreResponse& response;
 
@@ -270,7 +270,7 @@ v1::ModelInfo model_message(const ServedModel& model, const std::vector<std::str
   info.set_instructions(model.instructions);
   if (model.chat != nullptr) {
     v1::ChatInfo& chat = *info.mutable_chat();
-    // Callers need not see the folders of the server.
+    // Callers must not see the server's folders.
     chat.set_template_name(std::filesystem::path(model.chat->name()).filename());
     chat.set_stop_text(model.chat->stop_text());
     chat.set_begins_thinking(model.chat->traits().thinking_open);

@@ -56,7 +56,7 @@ class GenerateReactor final : public GenerateBase {
       const bool kept = started != nullptr && !started->session.empty();
       name_session(kept ? started->session : *session_);
     }
-    v1::GenerateResponse message;  // gone before the client has taken what it says
+    v1::GenerateResponse message;  // destroyed before the client has read its text
     encode(event, message);
     if (message.has_finished() && !token_.empty()) {
       message.mutable_finished()->set_token(std::exchange(token_, ""));
@@ -69,7 +69,7 @@ class GenerateReactor final : public GenerateBase {
   void take_token(std::string token) override { token_ = std::move(token); }
 
   std::string token_;  // until Finished
-  // That the call starts from; empty: none. Set before the call starts.
+  // The session that the call starts from; empty if there is none. Set before the call starts.
   const std::shared_ptr<std::string> session_ = std::make_shared<std::string>();
   bool headed_ = false;     // the initial metadata has been made
   grpc::ByteBuffer bytes_;  // being written

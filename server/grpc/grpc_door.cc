@@ -23,22 +23,22 @@ constexpr std::array kServiceNames = {"", "runnel.v1.Inference", "runnel.v1.Sess
                                       "runnel.v1.Models", "runnel.v1.Admin"};
 constexpr int kMetadataBytes = 16 << 10;
 constexpr int kReadBytes = 16 << 10;
-constexpr int kTrims = 30;                                  // after a flood, one a second
+constexpr int kTrims = 30;                                  // after a flood, one per second
 constexpr auto kShutdown = std::chrono::milliseconds(500);  // before calls are cut off
 
-// A connection whose peer is gone is found and closed; one that only pings is not fed.
+// A connection whose peer has gone is detected and closed, and so is one that pings too often.
 void set_connection_arguments(grpc::ServerBuilder& builder, const GrpcOptions& options) {
-  // A compressed message would be inflated without a bound before its size is looked at.
+  // The library would inflate a compressed message without a limit before checking its size.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.message_bytes));
   const auto set = [&](const char* name, int value) { builder.AddChannelArgument(name, value); };
   set(GRPC_ARG_MAX_CONCURRENT_STREAMS, static_cast<int>(options.streams_per_connection));
   set(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytes);
-  // Calls have all the time that they need to end: the grace after the age is the library's
-  // default, without an end.
+  // Calls get all the time they need to end: the library's default grace after the age is
+  // unlimited.
   set(GRPC_ARG_MAX_CONNECTION_AGE_MS, static_cast<int>(options.connection_age_ms));
-  // What has been read before a connection is cut off is still parsed.
+  // Bytes that were read before a connection is cut off are still parsed.
   set(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadBytes);
   set(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
   set(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
@@ -47,10 +47,11 @@ void set_connection_arguments(grpc::ServerBuilder& builder, const GrpcOptions& o
   set(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
   set(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 2);
   set(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000);
-  set(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server on a port is an error, not a lottery
+  set(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second server on a port is an error
 }
 
-// Other machines reach a server only over TLS and with a credential, unless that is said by name.
+// Other machines may reach a server only over TLS and with a credential, unless the operator allows
+// more explicitly.
 Status check_reach(const ListenSockets& sockets, const GrpcOptions& options, bool has_keys) {
   if (sockets.on_loopback || options.insecure_public) return {};
   const bool tls = !options.tls.certificate.empty();
@@ -123,7 +124,8 @@ void GrpcDoor::build_server() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   set_connection_arguments(builder, options_);
-  // The memory of messages in flight. Beyond it, the library ends calls with RESOURCE_EXHAUSTED.
+  // Limits the memory of messages in flight. Beyond it, the library ends calls with
+  // RESOURCE_EXHAUSTED.
   grpc::ResourceQuota quota;
   quota.Resize(static_cast<size_t>(options_.network_bytes));
   builder.SetResourceQuota(quota);
@@ -148,7 +150,7 @@ void GrpcDoor::listen(ListenSockets sockets) {
       [this](int connections) { return measure_flood(connections); });
 }
 
-// A connection has at most streams_per_connection calls, but reset calls do not count.
+// A connection has at most streams_per_connection calls, but calls that were reset do not count.
 Flood GrpcDoor::measure_flood(int connections) const {
   const int64_t calls = accepted_calls_.load(std::memory_order_relaxed);
   const int64_t too_many = calls - kAbandonedCalls - connections * options_.streams_per_connection;
@@ -157,8 +159,9 @@ Flood GrpcDoor::measure_flood(int connections) const {
           "memory that no call explains"};
 }
 
-// The allocator keeps what a flood has freed: it goes back to the system. Only once the calls have
-// gone: malloc_trim() locks the allocator, and the listener must be able to stop a flood.
+// Returns to the system what a flood has freed, because the allocator would keep it. Waits until
+// the calls have ended: malloc_trim() locks the allocator, and the listener must be able to stop a
+// flood.
 void GrpcDoor::return_memory() {
   const int64_t floods = listener_->floods();
   if (floods != floods_) trims_left_ = kTrims;

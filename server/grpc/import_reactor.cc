@@ -32,7 +32,7 @@ class ImportReactor final : public ImportBase {
   }
 
  private:
-  // The message that was read goes to the call.
+  // Gives the message that was read to the call.
   Status take() {
     count_received(bytes_);
     if (Status s = call_->reserve(memory_for(bytes_)); !s.ok()) return s;

@@ -14,13 +14,13 @@ namespace {
 constexpr auto kBetweenLines = std::chrono::seconds(1);
 constexpr size_t kMostText = 500;
 
-// The library's function for messages takes no argument of ours.
+// Global, because the library's function for messages takes no argument of ours.
 struct Place {
   std::mutex mutex;
   const EventLog* log = nullptr;  // null: messages are dropped
   const Clock* clock = nullptr;   // null where `log` is
   TimePoint logged{};
-  int64_t dropped = 0;  // since then
+  int64_t dropped = 0;  // since `logged`
 };
 Place place;
 

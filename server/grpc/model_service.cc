@@ -28,7 +28,7 @@ class ModelService final : public ModelsBase {
   }
 
  private:
-  // Each: OK when it has answered; otherwise the call is still to be refused.
+  // Each returns OK if it has answered. Otherwise the call has yet to be refused.
 
   Status list(UnaryCall& call) const {
     const auto request = call.parse<v1::ListModelsRequest>();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kCheckDigits = 16;
 
-// Detects tokens that were cut, changed, or made for another list. It is no secret.
+// Detects tokens that were truncated, changed, or made for another list. It is not a secret.
 std::string check_digits(std::string_view model, std::string_view id) {
   return hex(hash_of(std::string(model) + '\0' + std::string(id)));
 }

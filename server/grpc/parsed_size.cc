@@ -17,12 +17,12 @@ using google::protobuf::MessageFactory;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-constexpr int64_t kFirst = 128;  // what the first elements of a message's arrays make room for
+constexpr int64_t kFirst = 128;  // room for the first elements of a message's arrays
 constexpr int kDeepest = 100;    // as deep as the library parses
-constexpr int64_t kGrowth = 2;   // an array that is full doubles
+constexpr int64_t kGrowth = 2;   // a full array doubles
 constexpr int64_t kString = 48;  // an empty one, with the allocator's overhead
 constexpr int64_t kPointer = 8;
-constexpr int64_t kUnknown = 16;  // one field that nobody knows
+constexpr int64_t kUnknown = 16;  // one unknown field
 
 // Bytes of one number in an array.
 int64_t width(const FieldDescriptor& field) {
@@ -36,7 +36,7 @@ int64_t width(const FieldDescriptor& field) {
   }
 }
 
-// Adds up one message and those in it.
+// Adds up the size of a message and of the messages in it.
 class Sizer {
  public:
   Sizer(CodedInputStream& in, int64_t most) : in_(in), most_(most) {}
@@ -46,7 +46,8 @@ class Sizer {
     size_ += kFirst + static_cast<int64_t>(prototype.SpaceUsedLong());
   }
 
-  // The fields of a message. False if the bytes make no sense; the fields before them are counted.
+  // Counts the fields of a message. Returns false if the bytes are invalid; the fields before them
+  // are counted.
   bool fields(const Message& prototype, int depth) {
     while (const uint32_t tag = in_.ReadTag()) {
       if (size_ > most_) return false;  // enough is known
@@ -62,19 +63,19 @@ class Sizer {
  private:
   bool value(const FieldDescriptor* field, uint32_t tag, int depth) {
     const auto type = WireFormatLite::GetTagWireType(tag);
-    if (field != nullptr && !fits(*field, type)) field = nullptr;  // kept as one that nobody knows
+    if (field != nullptr && !fits(*field, type)) field = nullptr;  // kept as an unknown field
     if (field == nullptr) size_ += kGrowth * kUnknown;
     if (type != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       if (field != nullptr && field->is_repeated()) size_ += kGrowth * width(*field);
       const int begin = in_.CurrentPosition();
       const bool whole = WireFormatLite::SkipField(&in_, tag);
-      // A group is kept as fields that nobody knows, of two bytes or more each.
+      // A group is kept as unknown fields of at least two bytes each.
       const bool group = type == WireFormatLite::WIRETYPE_START_GROUP;
       if (group) size_ += kString + (in_.CurrentPosition() - begin + 2) * kGrowth * kUnknown;
       return whole;
     }
     const Message* const message = message_of(field);
-    if (message != nullptr) {  // the library makes it before it reads the length
+    if (message != nullptr) {  // the library creates it before it reads the length
       size_ += kGrowth * kPointer;
       add_empty(*message);
     }
@@ -89,7 +90,7 @@ class Sizer {
 
   bool delimited(const FieldDescriptor* field, int length) {
     const bool is_number = field != nullptr && field->is_packable();
-    // A packed number has at least a byte, whatever it becomes.
+    // A packed number takes at least one byte, whatever its type.
     size_ += is_number ? kGrowth * width(*field) * length : kString + kGrowth * kPointer + length;
     return in_.Skip(length);
   }
@@ -108,7 +109,7 @@ class Sizer {
     return MessageFactory::generated_factory()->GetPrototype(field->message_type());
   }
 
-  // Whether a value of this form is one of the field's.
+  // Whether a value of this wire type fits the field.
   static bool fits(const FieldDescriptor& field, WireFormatLite::WireType type) {
     const auto own =
         WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
@@ -124,7 +125,7 @@ class Sizer {
 }  // namespace
 
 int64_t parsed_size(const grpc::ByteBuffer& bytes, const Message& prototype, int64_t most) {
-  grpc::ByteBuffer copy = bytes;  // of the reference: reading consumes it
+  grpc::ByteBuffer copy = bytes;  // shares the bytes: reading consumes the copy
   grpc::ProtoBufferReader reader(&copy);
   CodedInputStream in(&reader);
   Sizer sizer(in, most);

@@ -51,7 +51,7 @@ void answer_with_extensions(const std::string& name, wire::ServerReflectionRespo
   for (const auto* const field : extensions) out.add_extension_number(field->number());
 }
 
-// Leaves the response without an answer where nothing is found.
+// Leaves the response without an answer if nothing is found.
 void look_up(const wire::ServerReflectionRequest& request, const std::vector<std::string>& services,
              wire::ServerReflectionResponse& response) {
   const DescriptorPool& pool = *DescriptorPool::generated_pool();
@@ -75,7 +75,7 @@ void look_up(const wire::ServerReflectionRequest& request, const std::vector<std
   }
 }
 
-// One stream. It reads the next request once the answer to the one before is sent.
+// One stream. It reads the next request after it has sent the answer to the previous one.
 class Stream final : public grpc::ServerBidiReactor<wire::ServerReflectionRequest,
                                                     wire::ServerReflectionResponse> {
  public:

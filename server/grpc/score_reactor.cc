@@ -40,13 +40,13 @@ class ScoreReactor final : public ScoreBase {
   void OnWriteDone(bool ok) override { call_->written(ok); }
 
  private:
-  // As the first message said.
+  // The contents of the first message.
   struct Start {
-    std::string session;  // that the call starts from, until an answer names it; empty: none
-    std::string model;    // by the name that the caller asked for
+    std::string session;  // the session to start from, until an answer names it; empty: none
+    std::string model;    // under the name that the caller used
   };
 
-  // The destination of a message. The reactor may be gone.
+  // Where a message goes. The reactor may already be gone.
   struct Chunk {
     ServerContext& state;
     std::shared_ptr<ScoringCall> call;
@@ -54,7 +54,7 @@ class ScoreReactor final : public ScoreBase {
     std::shared_ptr<Start> start;
   };
 
-  // The message that was read goes to the call.
+  // Gives the message that was read to the call.
   static Status feed(const grpc::ByteBuffer& bytes, const Chunk& chunk) {
     const auto message = parse_message<v1::ScoreRequest>(bytes);
     if (!message.ok()) return message.status();
@@ -77,7 +77,7 @@ class ScoreReactor final : public ScoreBase {
     }
     const auto asked = duration_of(message.max_queue_time(), fields::kMaxQueueTime);
     if (!asked.ok()) return asked.status();
-    // A call that keeps its session needs no further state.
+    // A call that keeps its session needs no additional state.
     const bool says = message.has_max_queue_time() || message.keep();
     const bool begin = message.has_begin() ? message.begin() : message.has_text();
     chunk.start->session = message.origin().session();
@@ -109,7 +109,7 @@ class ScoreReactor final : public ScoreBase {
     return {};
   }
 
-  // The answer to the chunk before, if there was one, has gone out.
+  // The answer to the previous chunk, if any, has been sent.
   void read() override {
     bytes_in_.Clear();
     bytes_out_.Clear();

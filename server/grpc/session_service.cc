@@ -24,7 +24,7 @@ using SessionsBase = v1::Sessions::WithRawCallbackMethod_CreateSession<
                             v1::Sessions::WithRawCallbackMethod_ListStates<
                                 v1::Sessions::Service>>>>>>>>>;
 
-constexpr int64_t kEntryBytes = 1024;  // of a stored state: as a message, encoded
+constexpr int64_t kEntryBytes = 1024;  // of a stored state: as a message, and encoded
 
 v1::ListSessionsResponse page_message(const SessionPage& page, const ServedModel& model) {
   v1::ListSessionsResponse message;
@@ -114,7 +114,8 @@ class SessionService final : public SessionsBase {
     return UnaryCall::start(rpc, state_, context, request, response, begin);
   }
 
-  // Each: OK if the engine will answer, or has; otherwise the call is still to be refused.
+  // Each returns OK if the engine will answer or has answered. Otherwise the call has yet to be
+  // refused.
 
   Status create(UnaryCall& call) const {
     const auto request = call.parse<v1::CreateSessionRequest>();
@@ -183,7 +184,7 @@ class SessionService final : public SessionsBase {
     return {};
   }
 
-  // Answers with the one session. The call lives until its answer has gone.
+  // Answers with one session. The call lives until its answer has been sent.
   static SessionReply one(UnaryCall& call) {
     return [&call](const SessionInfo& session, const ServedModel& model) {
       call.name_session(session.key.id);

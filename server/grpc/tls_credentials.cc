@@ -11,9 +11,9 @@
 namespace runnel {
 namespace {
 
-// Missing from the library's C++ interface: its credentials that ask for the certificate at each
-// handshake. (The provider that it has instead, which watches files, drops the old certificate
-// before it finds that the new one cannot be used.)
+// Credentials that ask for the certificate at each handshake. The library has them, but not in its
+// C++ interface. (The provider that it offers instead watches files, and drops the old certificate
+// before it finds that the new one is unusable.)
 class TlsCredentials final : public grpc::ServerCredentials {
  public:
   explicit TlsCredentials(const ServerCertificate& certificate)
@@ -35,7 +35,7 @@ class TlsCredentials final : public grpc::ServerCredentials {
     return grpc_server_add_http2_port(server, address.c_str(), credentials_);
   }
 
-  // Called for one handshake after the other.
+  // Called for one handshake at a time.
   static grpc_ssl_certificate_config_reload_status fetch(
       void* self, grpc_ssl_server_certificate_config** config) {
     auto& credentials = *static_cast<TlsCredentials*>(self);
@@ -43,7 +43,7 @@ class TlsCredentials final : public grpc::ServerCredentials {
     if (current == credentials.given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair = {.private_key = current->identity.key.c_str(),
                                              .cert_chain = current->identity.certificate.c_str()};
-    // The library wants authorities here even where it asks no client for a certificate.
+    // The library needs authorities here even if it asks no client for a certificate.
     const std::string& authorities = credentials.certificate_.asks_clients()
                                          ? current->client_authorities
                                          : current->identity.certificate;
@@ -53,7 +53,7 @@ class TlsCredentials final : public grpc::ServerCredentials {
   }
 
   const ServerCertificate& certificate_;
-  std::shared_ptr<const ServerCertificate::Contents> given_;  // to the library
+  std::shared_ptr<const ServerCertificate::Contents> given_;  // the last one given to the library
   grpc_server_credentials* const credentials_;
 };
 

@@ -37,7 +37,7 @@ void UnaryCall::refuse(const Status& status) {
     answer(Result<v1::Session>(status));
     return Status();
   });
-  // Nothing else ends the call: it must have an answer, if without a word.
+  // Nothing else ends the call, so it must get an answer even if there is no memory for a message.
   if (refused.ok()) return;
   report(state_, start_, model_.get(), {}, refused);
   Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, {}});

@@ -19,13 +19,13 @@ namespace {
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// A packed number of a byte on the wire takes 8 in an array that doubles.
+// A packed number of one byte on the wire takes 8 bytes in an array that doubles.
 constexpr int64_t kParsedPerByte = 12;
 constexpr int64_t kParsedAnyway = 64 << 10;
-// Values and log-probabilities as the engine has them, as messages and encoded: 4 bytes each.
+// Values and log-probabilities in the engine's form, as messages, and encoded: 4 bytes each.
 constexpr int64_t kHeldPerByte = 16;
 
-// The prefix of a message that has nothing else: a tag and their count.
+// The prefix of a message with a single length-delimited field: its tag and its length.
 using FieldHead = std::array<uint8_t, 16>;
 
 uint32_t tag_of(int field) {
@@ -33,7 +33,7 @@ uint32_t tag_of(int field) {
   return (static_cast<uint32_t>(field) << 3) | kLengthDelimited;
 }
 
-// Takes `count` bytes off the front.
+// Removes `count` bytes from the front.
 void drop_front(std::vector<grpc::Slice>& slices, size_t count) {
   while (count > 0) {
     const size_t here = std::min(count, slices[0].size());
@@ -43,7 +43,7 @@ void drop_front(std::vector<grpc::Slice>& slices, size_t count) {
   }
 }
 
-// The value of `key` in the client's metadata; valid as long as the context.
+// The values of `key` in the client's metadata. They are valid as long as the context.
 std::vector<std::string_view> values_of(const char* key,
                                         const grpc::CallbackServerContext& context) {
   const auto [first, last] = context.client_metadata().equal_range(key);

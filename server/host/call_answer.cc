@@ -27,8 +27,9 @@ constexpr int64_t kMostCount = std::numeric_limits<int64_t>::max();
 constexpr JsonLimits kAnswerLimits = {.bytes = kMostAnswerBytes, .values = 20, .depth = 3};
 constexpr int64_t kWordBytes = sizeof(int32_t);
 
-// The values are words of 32 bits as text: for each value itself, the bits of its log-probability,
-// and, if there are top log-probabilities, their number and the same two words for each of them.
+// The values are stored as text of 32-bit words: for each value, the value itself, the bits of its
+// log-probability and, if there are top log-probabilities, their number and the same two words for
+// each.
 
 int64_t words_of(const CallRecord& call) {
   const int64_t each = call.top.empty() ? 2 : 3;
@@ -77,7 +78,7 @@ std::string answer_text(const CallRecord& call) {
 
 // --- Reading ---
 
-// The words of the values, one after the other.
+// The words of the values, one after another.
 class AnswerWords {
  public:
   explicit AnswerWords(std::string_view bytes) : words_(bytes.size() / kWordBytes) {
@@ -93,7 +94,8 @@ class AnswerWords {
   size_t at_ = 0;
 };
 
-// A value and its log-probability; none if there are no two words more, or they cannot be.
+// Reads a value and its log-probability; none if there are not two more words, or if they are
+// invalid.
 std::optional<TopLogProb> next_value(AnswerWords& words, const Spec& spec) {
   if (words.left() < 2) return std::nullopt;
   const int32_t value = words.next();
@@ -102,7 +104,7 @@ std::optional<TopLogProb> next_value(AnswerWords& words, const Spec& spec) {
   return TopLogProb{value, log_prob};
 }
 
-// Adds the values, of which the last one is before position `end`. False if they cannot be.
+// Adds the values, the last of which is before position `end`. Returns false if they are invalid.
 bool add_values(std::string_view bytes, bool has_top, int64_t end, const Spec& spec,
                 CallRecord& call) {
   AnswerWords words(bytes);
@@ -125,7 +127,7 @@ bool add_values(std::string_view bytes, bool has_top, int64_t end, const Spec& s
   return first >= call.position;
 }
 
-// A member that is bytes as a text, decoded by `decode`.
+// Reads a member that holds bytes as text, decoded by `decode`.
 template <typename Decode>
 std::string decoded(const Fields& fields, Faults& faults, const char* key,
                     const std::string& expected, const Decode& decode) {
@@ -149,7 +151,7 @@ RequestDigest read_digest(const Fields& fields, Faults& faults) {
   return digest;
 }
 
-// `position`: of the session after the call. No call has counted more values.
+// `position` is that of the session after the call. No call has counted more values than that.
 Finished read_finished(const Fields& fields, int64_t position) {
   const Fields found =
       fields.object("finished", {"reason", "prompt_values", "cached_values", "sampled_values",

@@ -22,7 +22,7 @@ constexpr JsonLimits kJsonLimits = {
 
 bool fits(const std::vector<int32_t>& values) { return std::ssize(values) <= kMostLogValues; }
 
-// An entry has the bits of an fp32 number as an integer, so that no conversion can change them.
+// An entry stores the bits of an fp32 number as an integer, so that no conversion can change them.
 int32_t bits_of(float number) { return std::bit_cast<int32_t>(number); }
 float float_of(int32_t bits) { return std::bit_cast<float>(bits); }
 
@@ -48,7 +48,7 @@ Penalties penalties_of(const std::vector<int32_t>& numbers) {
   return penalties;
 }
 
-// An array of `least` to `most` integers of 32 bits. After a fault it has `least` zeros.
+// Reads an array of `least` to `most` 32-bit integers. Returns `least` zeros after a fault.
 std::vector<int32_t> read_numbers(const Fields& fields, Faults& faults, const char* key,
                                   size_t least, size_t most) {
   const std::string expected =
@@ -70,7 +70,7 @@ std::vector<int32_t> read_numbers(const Fields& fields, Faults& faults, const ch
   return numbers;
 }
 
-// The numerics id comes first: of another one, nothing else matters. The engine checks the ranges
+// Checks the numerics id first: if it differs, nothing else matters. The engine checks the ranges
 // of the parameters.
 Result<LoggedCall> parse_call(std::string_view text, std::string_view numerics) {
   StoredJson json(text, "the entry", kJsonLimits,
@@ -133,7 +133,7 @@ std::optional<LoggedCall> loggable(const GenerateRequest& request) {
 }
 
 void note_start(std::optional<LoggedCall>& call, const Started& started) {
-  // The first turn of a conversation is given all of its messages, which are long.
+  // The first turn of a conversation contains all of its messages, which are long.
   if (call && call->request.turn && started.place == TurnPlace::kStart) call.reset();
   if (!call) return;
   call->before = started.position;
@@ -141,7 +141,7 @@ void note_start(std::optional<LoggedCall>& call, const Started& started) {
 }
 
 void note_end(std::optional<LoggedCall>& call, const Finished& finished) {
-  // A call that ran out of time may not have read all of its prompt.
+  // A call that timed out may not have read all of its prompt.
   if (finished.reason == FinishReason::kTime && finished.sampled_values == 0) call.reset();
   if (!call) return;
   call->request.max_values = finished.sampled_values;

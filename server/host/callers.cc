@@ -24,15 +24,15 @@ Status unauthenticated(std::string message) {
   return Status(Code::kUnauthenticated, std::move(message)).with_reason("key");
 }
 
-// The first bytes of a digest, as a number. Nobody can choose them: a search by them tells nothing
-// of a key.
+// The first bytes of a digest, as a number. Nobody can choose these bytes, so the time of a search
+// by them reveals nothing about a key.
 uint64_t number_of(const KeyDigest& digest) {
   uint64_t number = 0;
   std::memcpy(&number, digest.data(), sizeof(number));
   return number;
 }
 
-// The key in a value of "authorization"; none where it is no "Bearer KEY".
+// The key in a value of "authorization"; none if it is not "Bearer KEY".
 std::optional<std::string_view> bearer(std::string_view value) {
   if (value.size() <= kScheme.size()) return std::nullopt;
   if (strncasecmp(value.data(), kScheme.data(), kScheme.size()) != 0) return std::nullopt;
@@ -60,7 +60,7 @@ struct Callers::Ring {
 std::string peer_network(const std::string& peer) {
   const size_t colon = peer.rfind(':');
   if (peer.starts_with("ipv4:")) return peer.substr(5, colon - 5);
-  // "[" and "]" are escaped.
+  // "[" and "]" are percent-encoded.
   const size_t open = peer.find("%5B");
   const size_t close = peer.rfind("%5D");
   if (!peer.starts_with("ipv6:") || open != 5 || close == std::string::npos) return peer;
@@ -92,7 +92,7 @@ void Callers::refresh(const EventLog& log) {
   log.info("keys", {{"keys", std::ssize(ring_.load()->keys)}});
 }
 
-// The usage of an account, which lives as long as anything counts against it.
+// The usage of an account. It lives as long as anything counts against it.
 std::shared_ptr<AccountUsage> Callers::usage_of(const std::string& name) {
   std::weak_ptr<AccountUsage>& known = accounts_[name];
   std::shared_ptr<AccountUsage> usage = known.lock();
@@ -100,7 +100,7 @@ std::shared_ptr<AccountUsage> Callers::usage_of(const std::string& name) {
   return usage;
 }
 
-// The last line of a name has the quotas and rights of all its keys.
+// The last line of a name sets the quotas and rights of all its keys.
 Status Callers::read() {
   const Result<std::vector<KeyEntry>> entries = read_key_file(path_);
   if (!entries.ok()) return entries.status();

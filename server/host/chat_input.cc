@@ -12,13 +12,13 @@
 namespace runnel {
 namespace {
 
-// The memory that a rendering may take whatever the body has.
+// The memory that a rendering may take, whatever the size of the body.
 constexpr int64_t kRenderingAnyway = jinja::kMaxValueBytes + jinja::kMaxOutputBytes + (64 << 10);
 constexpr int64_t kTrees = 3;  // the body, the conversation, and its copy without the answer
-// Stands for the end of a message that the answer continues: no text has these characters.
+// Marks the end of a message that the answer continues. No text contains these characters.
 constexpr std::string_view kEndOfMessage = "\uE0F3end-of-message\uE0F3";
 
-// The end of a rendering, as far as the template wrote it.
+// The end of a rendering, if the template wrote it.
 std::string_view end_of(const MarkedText& text) {
   if (text.runs.empty() || text.runs.back().writer != Writer::kTemplate) return {};
   const size_t from = text.runs.size() > 1 ? text.runs[text.runs.size() - 2].end : 0;
@@ -54,7 +54,7 @@ ChatPrompt prompt_ending_in(const ChatFormat& format, const MarkedText& text) {
   return prompt;
 }
 
-// Without the values that come before a first turn.
+// Renders without the values that come before a first turn.
 Result<ChatPrompt> render_prompt(const ChatFormat& format, Conversation conversation,
                                  bool continues, TimePoint until) {
   const Result<MarkedText> text =
@@ -71,7 +71,7 @@ Result<ChatPrompt> render_prompt(const ChatFormat& format, Conversation conversa
 
 bool is_turn(ChatStart start) { return start == ChatStart::kSession || start == ChatStart::kToken; }
 
-// The name of the conversation that new messages continue, and the field that has it.
+// What new messages continue, and the field that has it.
 std::string noun_of(ChatStart start) {
   return start == ChatStart::kToken ? "the conversation of the state token" : "the session";
 }
@@ -91,12 +91,12 @@ Status only_after_an_answer(const Status& status, ChatStart start) {
                           ", which is empty: " + status.raw_message());
 }
 
-// The values of new messages after an answer, whose end `text` begins with.
+// The values of new messages after an answer. `text` begins with the end of that answer.
 Result<NextTurn> turn_of(const ChatFormat& format, const MarkedText& text, TimePoint until) {
   auto values = format.encode(text, until);
   if (!values.ok()) return values.status();
   NextTurn turn = {.values = std::move(*values), .end_of_turn = format.end_of_turn()};
-  // The messages begin where the template's own text ends.
+  // The messages begin after the template's own text.
   const bool begins = !text.runs.empty() && text.runs.front().writer == Writer::kTemplate;
   const size_t own = begins ? text.runs.front().end : 0;
   if (const auto end = format.end_of_turn()) {

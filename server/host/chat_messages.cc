@@ -19,17 +19,17 @@ constexpr size_t kMaxVariableName = 64;
 
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant",
                                                     "tool"};
-// Of a message, for templates. `name` of a user is known to some.
+// The members of a message for templates. Some templates use a user's `name`.
 constexpr std::array<std::string_view, 8> kKnown = {
     "role",         "content",           "name",      "tool_calls",
     "tool_call_id", "reasoning_content", "reasoning", "thinking"};
 constexpr std::array<std::string_view, 1> kTextPart = {"text"};
 constexpr std::array<std::string_view, 5> kOfPart = {"type", "text", "cache_control", "annotations",
                                                      "logprobs"};
-// Answers have these, so clients send them back. They say nothing to a template.
+// Answers contain these members, so clients send them back. Templates do not use them.
 constexpr std::array<std::string_view, 3> kDropped = {"refusal", "annotations", "audio"};
 
-// Names that a template has from elsewhere.
+// Names that a template already has for other things.
 constexpr std::array<std::string_view, 13> kReserved = {"messages",
                                                         "tools",
                                                         "documents",
@@ -88,7 +88,7 @@ Fault read_calls_of(OrderedJson& message, const std::string& at) {
   return {};
 }
 
-// Drops what says nothing to a template, and nulls; refuses what nobody knows.
+// Drops members that templates do not use, and nulls. Refuses unknown members.
 Fault read_members(OrderedJson& message, const std::string& at) {
   OrderedJson kept = OrderedJson::object();
   auto& members = kept.get_ref<OrderedJson::object_t&>();
@@ -104,7 +104,7 @@ Fault read_members(OrderedJson& message, const std::string& at) {
   return {};
 }
 
-// Clients send thinking back under one of three names. Most templates know the first of them.
+// Clients send thinking back under one of three names. Most templates use the first.
 void name_thinking(OrderedJson& message) {
   if (message.contains("reasoning_content")) return;
   for (const char* const key : {"reasoning", "thinking"}) {

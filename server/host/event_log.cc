@@ -38,7 +38,7 @@ std::shared_ptr<spdlog::logger> make_logger(const std::string& level, bool json,
   return logger;
 }
 
-// As --log-level has it; spdlog says "warning".
+// In the words of --log-level; spdlog says "warning".
 std::string level_name(spdlog::level::level_enum level) {
   if (level == spdlog::level::warn) return "warn";
   const auto name = spdlog::level::to_string_view(level);

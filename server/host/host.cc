@@ -10,10 +10,10 @@ namespace runnel {
 namespace {
 
 constexpr auto kTend = std::chrono::seconds(1);
-constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // to send their status
+constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // for these to send a status
 constexpr auto kQuiet = std::chrono::milliseconds(30);
 constexpr auto kLastCalls = std::chrono::milliseconds(300);
-constexpr int kLastSaves = 5;  // times kTend, for sessions to be saved, and for their states
+constexpr int kLastSaves = 5;  // intervals of kTend, for sessions to be saved, and for their states
 
 }  // namespace
 
@@ -90,8 +90,8 @@ void Host::end_calls(Duration grace, const std::function<void()>& tend) {
     context_.calls.end_all(status.with_reason("draining"));
     context_.calls.wait_until_none(kEndedStreams);
   }
-  // A library may answer a call that comes during its shutdown with a status of its own, as gRPC
-  // does with CANCELLED. Calls that are on their way by now still get UNAVAILABLE.
+  // During its shutdown, a library may answer a new call with its own status, as gRPC does with
+  // CANCELLED. Calls that are already on their way still get UNAVAILABLE.
   context_.calls.wait_until_quiet(kQuiet, kLastCalls);
   if (context_.kept == nullptr) return;
   for (int i = 0; i < kLastSaves && !context_.kept->wait_until_saved(kTend); ++i) {
@@ -103,7 +103,8 @@ void Host::end_calls(Duration grace, const std::function<void()>& tend) {
   logs.stop();
 }
 
-// `tend` is called here, too: a client that neither sends nor reads does not use up the grace.
+// Calls `tend` meanwhile, so that a client that neither sends nor reads does not use up the grace
+// period.
 bool Host::wait_until_none(Duration at_most, const std::function<void()>& tend) {
   const TimePoint end = std::chrono::steady_clock::now() + at_most;
   for (;;) {

@@ -16,9 +16,9 @@ namespace runnel {
 namespace {
 
 constexpr size_t kMostJobs = 4096;
-constexpr size_t kMostWaiting = 64;  // calls for one session
+constexpr size_t kMostWaiting = 64;  // calls that wait for one session
 constexpr size_t kMostCopies = size_t{1} << 16;
-constexpr int kMostListed = 100;  // sessions of a page: the store is asked for each
+constexpr int kMostListed = 100;  // sessions in a page: the store is asked for each of them
 constexpr auto kSweepEvery = std::chrono::hours(1);
 
 Status busy(const std::string& id) {
@@ -63,7 +63,7 @@ KeptSessions::KeptSessions(ServerContext& context, std::shared_ptr<Store> store,
 }
 
 KeptSessions::~KeptSessions() {
-  std::map<std::string, Use> left;  // waiting calls look for their use when they end
+  std::map<std::string, Use> left;  // waiting calls look up their use when they end
   std::lock_guard lock(mutex_);
   left.swap(uses_);
 }
@@ -91,8 +91,8 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
   bool taken = false;
   bool waits = false;
   bool full = false;
-  std::shared_ptr<StoredSession> other;    // that has the session
-  std::shared_ptr<StoredSession> earlier;  // likewise, if it is of this call, made before
+  std::shared_ptr<StoredSession> other;    // the one that has the session
+  std::shared_ptr<StoredSession> earlier;  // the same, if it is an earlier try of this call
   {
     std::lock_guard lock(mutex_);
     const auto [entry, is_new] = uses_.try_emplace(session->key());
@@ -111,13 +111,13 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
     }
   }
   if (!taken) {
-    // A call that reads must not continue before the session is loaded: the engine may not have it.
+    // A call that reads must wait until the session is loaded, because the engine may not have it.
     if (waits ? full : session->changes()) return done(busy(session->id()));
     if (earlier != nullptr) return earlier->give_way();
     if (!waits) done(std::shared_ptr<StoredSession>());
     return;
   }
-  // The session has this function, and would never end if the function had the session.
+  // The session owns this function. It would never be destroyed if the function owned the session.
   session->open([this, used = session.get(), done](const Status& opened) {
     if (!opened.ok()) return done(opened);
     if (!used->changes()) return done(std::shared_ptr<StoredSession>());
@@ -127,7 +127,7 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
   });
 }
 
-// Calls that read need not wait any more: the engine has the session.
+// Calls that read no longer need to wait: the engine has the session.
 void KeptSessions::end_opening(const StoredSession& session) {
   std::deque<std::function<void()>> waiting;
   {
@@ -167,8 +167,8 @@ void KeptSessions::release(const StoredSession& session) {
     if (found == uses_.end() || found->second.by != &session) return;
     waiting.swap(found->second.waiting);
     uses_.erase(found);
-    // With the lock held, because the waiting thread may destroy this object as soon as the lock is
-    // free.
+    // Notifies with the lock held, because the waiting thread may destroy this object as soon as
+    // the lock is free.
     if (uses_.empty()) changed_.notify_all();
   }
   for (const auto& enter_again : waiting) enter_again();
@@ -180,7 +180,7 @@ KeptSessions::Copy KeptSessions::copy_of(const std::string& key) {
   return found == copies_.end() ? Copy() : found->second;
 }
 
-// A copy that is forgotten is loaded again, once.
+// If a copy is forgotten, the session is only loaded once more.
 void KeptSessions::note_copy(const std::string& key, const Copy& copy) {
   std::lock_guard lock(mutex_);
   if (copies_.size() >= kMostCopies) copies_.clear();
@@ -214,7 +214,7 @@ void KeptSessions::find(const std::shared_ptr<const ServedModel>& model, const C
   }
   const auto merge = [this, session, owner, in_use, done](const Result<SessionInfo>& here,
                                                           const std::optional<Record>& record) {
-    // Without a record it is a new session of a call that runs, or a copy of one that was deleted.
+    // Without a record, it is a new session of a running call, or a copy of a deleted session.
     if (!record) return done(in_use ? here : no_session(session.id, fields::kId));
     done(merged(session, owner, here.ok() ? &*here : nullptr, *record));
   };
@@ -230,8 +230,8 @@ void KeptSessions::find(const std::shared_ptr<const ServedModel>& model, const C
   });
 }
 
-// A session with a record. `owner`: of a call of this server. `here`: the session as the engine has
-// it; null: it does not.
+// A session with a record. `owner` is that of this server's calls. `here` is the session in the
+// engine; null if the engine does not have it.
 SessionInfo KeptSessions::merged(const SessionKey& session, const std::string& owner,
                                  const SessionInfo* here, const Record& record) const {
   const int64_t now = context_.clock.unix_ms();
@@ -265,7 +265,8 @@ void KeptSessions::list(const std::shared_ptr<const ServedModel>& model, const C
   model->engine->list_sessions(caller.name, after, count, take);
 }
 
-// A page of the sessions of the engine and of the store together. `here`: a page of the engine's.
+// A page of the sessions of the engine and the store together. `here` is a page of the engine's
+// sessions.
 Result<SessionPage> KeptSessions::page_of(const ServedModel& model, const std::string& caller,
                                           const std::string& after, size_t count,
                                           const SessionPage& here) {
@@ -286,13 +287,13 @@ Result<SessionPage> KeptSessions::page_of(const ServedModel& model, const std::s
     const auto record = store_->look(key);
     const bool is_damaged = record.status().code() == Code::kDataLoss;
     if (!record.ok() && !is_damaged) return record.status();
-    if (is_damaged) {  // it is listed, so that it can be deleted
+    if (is_damaged) {  // listed, so that it can be deleted
       Record damaged;
       damaged.used = context_.clock.unix_ms();
       page.sessions.push_back(merged(session, owner, info, damaged));
     } else if (*record) {
       page.sessions.push_back(merged(session, owner, info, **record));
-    } else if (info != nullptr && !rests(key)) {  // a call makes it
+    } else if (info != nullptr && !rests(key)) {  // a running call is making it
       page.sessions.push_back(*info);
     }
   }
@@ -317,7 +318,7 @@ void KeptSessions::tend() {
   }
   threads_.run<bool>(
       [this]() -> Result<bool> {
-        if (syncing_.exchange(true)) return true;  // a slow disk keeps one thread busy, not all
+        if (syncing_.exchange(true)) return true;  // so that a slow disk keeps only one thread busy
         const Status synced = within_memory([&] { return store_->sync(); });
         syncing_ = false;
         return synced.ok() ? Result<bool>(true) : Result<bool>(synced);

@@ -14,8 +14,8 @@ void LiveCalls::enter(std::shared_ptr<LiveCall> call) {
 void LiveCalls::leave(const std::shared_ptr<LiveCall>& call) {
   std::lock_guard lock(mutex_);
   calls_.erase(call);
-  // With the lock held, because the waiting thread may destroy this object as soon as the lock is
-  // free.
+  // Notifies with the lock held, because the waiting thread may destroy this object as soon as the
+  // lock is free.
   if (calls_.empty()) changed_.notify_all();
 }
 

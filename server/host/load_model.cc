@@ -20,8 +20,8 @@ namespace {
 
 constexpr auto kWarmUp = std::chrono::seconds(60);
 
-// States of prompts are kept where their callers can be told apart, or are all on this machine: how
-// soon an answer comes tells what others have asked.
+// States of prompts are kept only if callers can be told apart or are all on this machine, because
+// the time to an answer reveals what others have asked.
 int64_t prefix_cache_bytes(const ServerConfig& config) {
   const bool open = config.keys.empty() && config.insecure_public;
   return open ? 0 : config.limit(limits::kPrefixCacheBytes);
@@ -65,7 +65,7 @@ Result<ModelLimits> with_snapshots(ModelLimits limits, const EngineOptions& opti
   return limits;
 }
 
-// The properties that a model needs so that its sessions can go back.
+// Checks that the model supports rewinding sessions.
 Status check_rewind(const ModelLimits& limits, const EngineOptions& options) {
   if (options.rewind_values == 0) return {};
   if (limits.chunk > 1 && options.rewind_every != limits.chunk) {
@@ -82,15 +82,15 @@ Status check_rewind(const ModelLimits& limits, const EngineOptions& options) {
   return {};
 }
 
-// Samples two values, so that the first client does not pay for what happens once. Waits: nobody
-// is served yet.
+// Samples two values, so that the first client does not pay for one-time costs. Blocks, because
+// nobody is served yet.
 Status warm_up(Engine& engine) {
   struct Waiter {
     std::mutex mutex;
     std::condition_variable came;
     bool woken = false;
   };
-  const auto waiter = std::make_shared<Waiter>();  // the last wake may come after the end is taken
+  const auto waiter = std::make_shared<Waiter>();  // the last wake may come after the wait is over
   GenerateRequest request;
   request.prompt = {0};
   request.max_values = 2;
@@ -114,14 +114,14 @@ Status warm_up(Engine& engine) {
   return *group.end;
 }
 
-// The templates of a model: its own, or the operator's.
+// The templates of a model: the operator's, or else its own.
 Result<std::shared_ptr<const ChatFormat>> chat_of(const ModelConfig& from, const Bundle& bundle) {
   if (bundle.tokenizer == nullptr) return not_found("its values are not text");
   return load_chat_format(bundle.directory, bundle.tokenizer, from.chat_template);
 }
 
-// Finds out how conversations are written. A model without a template, or with one that fails, is
-// served without chat; an operator's template has to do.
+// Finds out how conversations are written. A model that has no template, or one that fails, is
+// served without chat. An operator's template must work.
 Status set_chat(const ModelConfig& from, const Bundle& bundle, ServedModel& served) {
   auto chat = chat_of(from, bundle);
   if (chat.ok()) {
@@ -155,7 +155,7 @@ Result<ServedModel> load_model(const ModelConfig& from, const ServerConfig& conf
                                LoadProgress progress) {
   Result<Bundle> bundle = load_bundle(from.path, std::move(progress));
   if (!bundle.ok()) return bundle.status();
-  if (!from.name.empty()) bundle->spec.name = from.name;  // by which errors name it
+  if (!from.name.empty()) bundle->spec.name = from.name;  // errors name the model by this
   if (Status s = set_context(config.context, bundle->spec); !s.ok()) return s;
   EngineOptions options = engine_options(config);
   const Result<ModelLimits> limits = with_snapshots(model_limits(config), options);

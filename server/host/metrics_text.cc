@@ -17,7 +17,8 @@ void put_calls(MetricsText& text, const ByModel& models) {
     for (size_t method = 0; method < kMethods.size(); ++method) {
       for (size_t code = 0; code < kCodes; ++code) {
         const int64_t ended = figures.calls.ended[method][code].value();
-        // What may come of a model is there from the start, so that its growth is seen.
+        // A counter that a served model may increase exists from the start, so that its growth is
+        // visible.
         const bool may_come = figures.slots > 0 && static_cast<Code>(code) == Code::kOk;
         if (ended == 0 && !may_come) continue;
         text.sample({{"model", name},

@@ -19,7 +19,7 @@ void Mishaps::note(const std::exception& error) noexcept {
     next_ = now + kBetweenLines;
     log_.warn("mishap",
               {{"message", std::string(error.what())}, {"times", std::exchange(unlogged_, 0)}});
-  } catch (const std::exception&) {  // there is no memory for the line either
+  } catch (const std::exception&) {  // there is not enough memory for the log line either
   }
 }
 

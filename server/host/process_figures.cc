@@ -12,7 +12,7 @@
 namespace runnel {
 namespace {
 
-// Seconds since 1970 at which the machine started.
+// The start of the machine, in seconds since 1970.
 double boot_seconds() {
   std::ifstream in("/proc/stat");
   for (std::string word; in >> word;) {
@@ -23,7 +23,7 @@ double boot_seconds() {
   return 0;
 }
 
-// The fields of proc_pid_stat(5) after the program's name, which may have any character.
+// Reads the fields of proc_pid_stat(5) after the program's name, which may contain any character.
 void read_stat(ProcessFigures& figures) {
   std::ifstream in("/proc/self/stat");
   in.ignore(std::numeric_limits<std::streamsize>::max(), ')');

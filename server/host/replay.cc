@@ -11,7 +11,8 @@
 namespace runnel {
 namespace {
 
-// Takes turns with the accounts of callers, and has no quota. No key has such a name.
+// The account of replays takes turns with the callers' accounts, and has no quota. No key has such
+// a name.
 constexpr const char* kAccount = "(replays)";
 
 }  // namespace
@@ -85,7 +86,7 @@ void Replay::finish(const Status& status) {
   if (const Done done = std::exchange(done_, nullptr)) done(status);
 }
 
-// The request is not the client's, so the client is not told of its fields.
+// The request is not the client's, so the error must not mention its fields.
 Status Replay::refusal_of(const Status& status) const {
   const bool is_refused =
       status.code() == Code::kInvalidArgument || status.code() == Code::kOutOfRange;

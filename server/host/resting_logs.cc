@@ -16,11 +16,11 @@ constexpr size_t kMostEntries = size_t{1} << 16;
 
 }  // namespace
 
-// A state on its way from the engine to the store. The engine keeps it until it has copied it.
+// A state on its way from the engine to the store. The engine holds it until it has copied it.
 struct RestingLogs::Copy {
   MemoryBudget::Hold room;
   StateImage image;
-  std::optional<Code> end;  // with mutex_ held: of copying
+  std::optional<Code> end;  // of copying; with mutex_ held
 };
 
 RestingLogs::RestingLogs(KeptSessions& kept) : kept_(kept), thread_([this] { run(); }) {}
@@ -30,7 +30,7 @@ RestingLogs::~RestingLogs() {
   thread_.join();
 }
 
-// A session that finds no place keeps its log.
+// A session for which there is no room keeps its log.
 void RestingLogs::add(LoggedSession session) {
   static_cast<void>(within_memory([&] {
     std::lock_guard lock(mutex_);
@@ -62,7 +62,7 @@ bool RestingLogs::wait_until_idle(Duration at_most) {
   return changed_.wait_for(lock, at_most, [&] { return !writes_; });
 }
 
-// With mutex_ held. Entries are added about in the order in which they are due.
+// With mutex_ held. Entries are added roughly in the order in which they are due.
 bool RestingLogs::is_any_due() const {
   return !entries_.empty() && entries_.front().due <= kept_.context().clock.now();
 }
@@ -89,8 +89,8 @@ void RestingLogs::run() {
   }
 }
 
-// False: to be tried again later. Where the session has another call since, or the engine does not
-// have it any more, there is nothing to write. A store that fails is not asked again.
+// Returns false if it must be tried again later. If the session has had another call since, or the
+// engine no longer has it, there is nothing to write. If the store fails, it is not tried again.
 bool RestingLogs::write(const LoggedSession& session) {
   const auto model = session.model.lock();
   if (model == nullptr || kept_.copy_of(session.key).saved != session.saved) return true;

@@ -18,12 +18,12 @@ namespace {
 // Longer than a scheduler waits for its device.
 constexpr auto kLastModel = std::chrono::seconds(70);
 
-// The memory of a description: of its short fields and aliases, and of each symbol in addition to
-// its bytes.
+// The memory of a description: of its short fields and aliases, and of each symbol besides its
+// bytes.
 constexpr int64_t kDescribedAnyway = 4096 + kMaxAliases * 2 * (kMaxNameLength + 96);
 constexpr int64_t kDescribedSymbol = 96;
 
-// The texts are there twice: in the message and encoded.
+// The texts exist twice: in the message and encoded.
 int64_t bytes_described(const ServedModel& model) {
   const std::string& chat = model.chat ? model.chat->name() : model.no_chat;
   int64_t bytes = kDescribedAnyway + 2 * (std::ssize(model.spec_json) + std::ssize(chat));
@@ -52,8 +52,8 @@ Status no_model(const std::string& name, const ServedModels::ByName& models) {
 
 }  // namespace
 
-// A model until the reaper ends it. Its own engine's thread may release it last, and a thread
-// cannot join itself.
+// A model until the reaper ends it. The last reference may be released on the thread of its own
+// engine, which cannot join itself.
 struct ServedModels::Living {
   ServedModels& models;
   std::unique_ptr<const ServedModel> model;
@@ -93,8 +93,8 @@ std::shared_ptr<const ServedModel> ServedModels::keep(ServedModel model) {
           }};
 }
 
-// Counts continue to grow under the name of a model while it has a successor, so only names that
-// nobody has any more may lose theirs.
+// Counts of a name continue to grow if the model has a successor. So only names without a model may
+// lose their counts.
 void ServedModels::keep_counts(const ServedModel& model) {
   std::lock_guard lock(living_mutex_);
   counting_.erase(&model);
@@ -125,7 +125,7 @@ std::map<std::string, ModelFigures> ServedModels::figures() const {
     for (size_t i = 0; i < stats.slots_by_state.size(); ++i) {
       figures.slots_by_state[i] += stats.slots_by_state[i];
     }
-    // To the engine a stored state is an idle session.
+    // The engine counts a stored state as an idle session.
     figures.slots_stored += std::ssize(model->states);
     figures.slots_by_state[static_cast<size_t>(SessionPhase::kIdle)] -= std::ssize(model->states);
   }

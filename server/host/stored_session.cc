@@ -20,18 +20,19 @@ namespace runnel {
 namespace {
 
 constexpr size_t kPieceBytes = 64 << 10;
-constexpr int64_t kPartBytes = 1024;  // of a part's description, as it is and as text
-// Turns of the scheduler that a save waits for another copy of the session's state.
+constexpr int64_t kPartBytes = 1024;  // of a part's description: as it is, and as text
+// The number of scheduler turns that a save waits for another copy of the session's state.
 constexpr int kMostTries = 10000;
 constexpr int kMostLooks = 3;
-// A call that has run is saved also where the engine has no room for new calls.
+// A call that has run is saved even if the engine has no room for new calls.
 constexpr bool kAdmitted = true;
 
 bool is_resting(const SessionInfo& info) {
   return info.state == SessionPhase::kNew || info.state == SessionPhase::kIdle;
 }
 
-// Lets the engine give up its copy while no call needs it. Without memory it keeps the copy.
+// Lets the engine evict its copy while no call needs it. Without memory for this, the engine keeps
+// the copy.
 void mark_saved(Engine& engine, const SessionKey& session, int64_t position) {
   static_cast<void>(within_memory([&] {
     engine.mark_saved(session, position);
@@ -39,7 +40,7 @@ void mark_saved(Engine& engine, const SessionKey& session, int64_t position) {
   }));
 }
 
-// The call was saved before, so the engine must send its values again, or refuse it.
+// The call was saved before, so the engine must resend its values or refuse the call.
 void read_call(KeptSessions& kept, const ServedModel& model, const SessionUse& use,
                const Record& record, StoredCall& call) {
   call.refusal = values_not_kept(use.id, record);
@@ -105,7 +106,7 @@ StoredSession::~StoredSession() {
   }
 }
 
-// Reserves memory for the state and its file's header while it is saved, and `beside` more bytes.
+// Reserves memory for the state and its file's header while it is saved, plus `beside` bytes.
 Status StoredSession::take_room(int64_t beside) {
   const int64_t saving = bytes_to_save(*model_->engine);
   MemoryBudget::shrink(room_, saving);
@@ -134,7 +135,7 @@ void StoredSession::open(Done done) {
         return begun;
       },
       [self](const Result<Begun>& begun) { self->take_begun(begun); },
-      [self](const Begun& begun) {  // nobody waits for this call any more
+      [self](const Begun& begun) {  // no call waits for this one any more
         if (begun.outcome != FenceOutcome::kOk) return;
         const Holder late = {self->owner_, begun.epoch, begun.before.begun, begun.before.seed};
         static_cast<void>(self->kept_.store().end(self->key_, late, nullptr));
@@ -179,14 +180,14 @@ void StoredSession::take_begun(const Result<Begun>& begun) {
   give_up(refusal_of(*begun, use_, kept_.lease()));
 }
 
-// From here on the call has a lease.
+// From here on, the call has a lease.
 void StoredSession::hold(int64_t epoch) {
   std::lock_guard lock(mutex_);
   epoch_ = epoch;
   renewed_ = kept_.context().clock.now();
 }
 
-// Uses the engine's copy if it is that of the record.
+// Uses the engine's copy if it matches the record.
 void StoredSession::check_copy() {
   const auto take = [self = shared_from_this()](const Result<SessionInfo>& here) {
     if (!here.ok() && here.status().code() != Code::kNotFound) return self->give_up(here.status());
@@ -195,8 +196,8 @@ void StoredSession::check_copy() {
     const bool is_current = here.ok() && here->position == record.position &&
                             copy.saved == record.saved && copy.model.lock() == self->model_;
     self->is_replay_ = !record.log.empty() && !(is_current && copy.is_ours);
-    // The record may have no answer. Then only the server that made the call has its values, as
-    // long as it keeps the session.
+    // The record may have no answer. Then only the server that made the call has its values, and
+    // only while it keeps the session.
     const bool has_values = self->call_->before != nullptr || (is_current && copy.is_ours);
     if (self->repeats_ && !has_values) {
       if (is_current) mark_saved(*self->model_->engine, self->session(), record.position);
@@ -224,12 +225,12 @@ void StoredSession::load() {
   kept_.threads().run<Stored>(
       [self] { return self->read_stored(); },
       [self](const Result<Stored>& stored) {
-        // A call that only reads does not keep others from replacing the state.
+        // A call that only reads does not prevent others from replacing the state.
         const bool again = stored.status().code() == Code::kNotFound && self->epoch_ == 0;
         if (again && ++self->tries_ < kMostLooks) return self->look();
         if (again) return self->give_up(state_was_replaced(self->use_.id));
         if (!stored.ok()) return self->give_up(self->kept_.failed(stored.status()));
-        static_cast<void>(self->take_room(0));  // it needs less than it has
+        static_cast<void>(self->take_room(0));  // shrinking cannot fail
         const auto made = [self, replay = stored->replay](const auto& session) {
           self->take_made(session.status(), replay);
         };
@@ -253,7 +254,7 @@ void StoredSession::take_made(const Status& made, const std::shared_ptr<Replay>&
   finish_opening({});
 }
 
-// The state, and the log that follows it.
+// Reads the state, and the log that follows it.
 Result<StoredSession::Stored> StoredSession::read_stored() const {
   const auto unusable = [this](const Status& status, const char* what) {
     const bool damaged = status.code() == Code::kInvalidArgument;
@@ -300,21 +301,21 @@ Result<StateImage> StoredSession::read_state() const {
   return image;
 }
 
-// Nobody replaces a state while this call has the session.
+// Nobody replaces a state while this call holds the session.
 Status StoredSession::missing() const {
   const auto held = kept_.store().renew(key_, {owner_, epoch_});
   if (held.ok() && !*held) return lost_session(use_.id);
   return {Code::kDataLoss, "the stored state of session " + quote(use_.id) + " is missing"};
 }
 
-// If the session was not saved: a call that has run was cut off itself, and one that has not leaves
-// the call that was cut off before.
+// The holder if the session was not saved. A call that has run was itself cut off. A call that has
+// not run leaves the earlier cut-off call in place.
 Holder StoredSession::holder(bool has_run) const {
   if (!has_run) return {owner_, epoch_, record_.begun, record_.seed};
   return {owner_, epoch_, use_.request, static_cast<int64_t>(seed_)};
 }
 
-// The call does not begin: others may.
+// The call does not begin, so others may.
 void StoredSession::give_up(const Status& status) {
   if (epoch_ == 0) return finish_opening(status);
   const auto self = shared_from_this();
@@ -325,8 +326,8 @@ void StoredSession::give_up(const Status& status) {
 
 void StoredSession::finish_opening(const Status& status) {
   if (status.ok()) {
-    // The call may run for hours, and needs no more of the log than its size, and no answer. After
-    // a failure a late job may still read them.
+    // The call may run for hours. It needs the size of the log, but not its text, and no answer.
+    // After a failure, a late job may still read them.
     for (const std::string& entry : record_.log) log_bytes_ += std::ssize(entry);
     log_calls_ = std::exchange(record_.log, {}).size();
     record_.answer.text = {};
@@ -358,7 +359,7 @@ void StoredSession::prepare(GenerateRequest& request) const {
 
 // --- Ending ---
 
-// True once, if the session is the call's to end.
+// Returns true once, if the call may end the session.
 bool StoredSession::begin_ending() {
   {
     std::lock_guard lock(mutex_);
@@ -378,7 +379,7 @@ void StoredSession::save(Done done, const std::optional<LoggedCall>& call) {
   image_ = std::make_shared<StateImage>();
   if (!begin_ending()) return;
   if (empty_) return take_exported({});
-  if (repeats_ && record_.answer.has_ended) {  // its values were sent again, and nothing else
+  if (repeats_ && record_.answer.has_ended) {  // its values were resent, and nothing else happened
     position_ = record_.position;
     return end_unsaved({});
   }
@@ -386,8 +387,9 @@ void StoredSession::save(Done done, const std::optional<LoggedCall>& call) {
   entry ? log(std::move(*entry)) : make_image();
 }
 
-// None if the call needs a state: it cannot be computed again from where the record is, or the log
-// has no room. A log that had to be replayed is not made longer, so that no call is replayed twice.
+// Returns none if the call needs a state: if it cannot be recomputed from the record's position, or
+// the log is full. A log that had to be replayed is not extended, so that no call is replayed
+// twice.
 std::optional<LogEntry> StoredSession::entry_of(const std::optional<LoggedCall>& call) {
   const Engine& engine = *model_->engine;
   if (!call || epoch_ == 0 || is_replay_ || call->before != record_.position) return {};
@@ -426,7 +428,7 @@ void StoredSession::end_if_unchanged() {
       session(),
       [self](const Result<SessionInfo>& here) {
         if (here.ok() && !is_resting(*here) && ++self->tries_ < kMostTries) {
-          return self->end_if_unchanged();  // the call is over within a turn or two
+          return self->end_if_unchanged();  // the call ends within a turn or two
         }
         const bool changed =
             here.ok() && (self->epoch_ == 0 || here->position != self->record_.position);
@@ -437,7 +439,7 @@ void StoredSession::end_if_unchanged() {
       kAdmitted);
 }
 
-// Not on the scheduler's thread, which has no time for so much memory.
+// Not on the scheduler's thread, which has no time to allocate this much memory.
 void StoredSession::make_image() {
   const auto self = shared_from_this();
   kept_.threads().run<std::shared_ptr<StateImage>>(
@@ -458,7 +460,7 @@ void StoredSession::export_state() {
   model_->engine->export_session(
       session(), image_,
       [self](const auto& moved) {
-        // A client may have the state exported, too.
+        // A client may be exporting the state at the same time.
         const bool busy = moved.status().code() == Code::kAborted;
         if (busy && ++self->tries_ < kMostTries) return self->export_state();
         self->take_exported(moved.status());
@@ -467,7 +469,7 @@ void StoredSession::export_state() {
 }
 
 void StoredSession::take_exported(const Status& status) {
-  if (status.code() == Code::kNotFound) {  // it was deleted here
+  if (status.code() == Code::kNotFound) {  // it was deleted on this server
     return end_unsaved({Code::kAborted, "session " + quote(use_.id) + " was deleted"});
   }
   if (!status.ok()) return take_saved(status);
@@ -482,8 +484,8 @@ void StoredSession::take_exported(const Status& status) {
       [self](const Result<int64_t>& saved) { self->take_saved(saved); });
 }
 
-// Returns the epoch that the state was written with; 0: somebody else has the session. A job that
-// takes too long still runs when the rest of this object has moved on: it has an image of its own.
+// Returns the epoch with which the state was written; 0 if another call has the session. A job that
+// takes too long runs on after this object has continued, so it has its own image.
 Result<int64_t> StoredSession::write_state(StateImage image, const Holder& holder) const {
   const NewSession made = {.owner = owner_,
                            .request = use_.request,
@@ -522,7 +524,7 @@ void StoredSession::take_saved(const Result<int64_t>& saved) {
   drop_copy([self, status](const Status&) { self->end_unsaved(status); });
 }
 
-// Lets others begin, and tells `status`.
+// Lets other calls begin, and reports `status`.
 void StoredSession::end_unsaved(const Status& status) {
   if (epoch_ == 0) return finish(status);
   const auto self = shared_from_this();
@@ -542,7 +544,7 @@ void StoredSession::finish(const Status& status) {
   image_.reset();
   MemoryBudget::shrink(room_, 0);
   if (status.ok()) mark_saved(*model_->engine, session(), position_);
-  // Before the client hears of it: it may call again at once.
+  // Before the client learns of it, because it may call again at once.
   kept_.release(*this);
   if (const Done done = std::exchange(saved_, nullptr)) return done(status);
   if (!status.ok()) kept_.log_unsaved(use_.id, status);

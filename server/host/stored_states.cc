@@ -18,10 +18,10 @@ namespace runnel {
 namespace {
 
 constexpr auto kMost = std::chrono::minutes(1);
-constexpr int64_t kBesideState = int64_t{2} << 20;  // most bytes of a file except its state
+constexpr int64_t kBesideState = int64_t{2} << 20;  // maximum bytes of a file without its state
 constexpr size_t kMostStates = 4096;
 
-// The names of the files NAME.state, ascending.
+// The names NAME of the files NAME.state, in ascending order.
 Result<std::vector<std::string>> names_in(const std::string& directory) {
   std::error_code error;
   std::vector<std::string> names;
@@ -48,7 +48,7 @@ struct ReadState {
   StateImage image;
 };
 
-// A state of the engine's model; none where the file is of another.
+// Reads a state of the engine's model; none if the file is of another model.
 Result<std::optional<ReadState>> read_state(const std::string& path, const std::string& digest,
                                             const Engine& engine) {
   bool other = false;

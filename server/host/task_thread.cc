@@ -18,8 +18,8 @@ TaskThread::~TaskThread() {
 void TaskThread::add(Task task) {
   std::lock_guard lock(mutex_);
   tasks_.push_back(std::move(task));
-  // Later ones find that the thread has been woken and has yet to look. With the lock held: once
-  // the task has run, the thread that waited for it may destroy this object.
+  // Later tasks find the thread already woken. Notifies with the lock held: once the task has run,
+  // the thread that waited for it may destroy this object.
   if (tasks_.size() == 1) posted_.notify_one();
 }
 

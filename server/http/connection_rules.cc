@@ -6,8 +6,8 @@
 namespace runnel {
 namespace {
 
-// How long a connection stays open after its last answer, reading: a close with unread bytes would
-// reset it, and the client would lose the answer.
+// How long a connection stays open and reads after its last answer. Closing with unread bytes would
+// reset the connection, and the client would lose the answer.
 constexpr auto kLingerTime = std::chrono::seconds(2);
 
 }  // namespace
@@ -27,7 +27,7 @@ bool ConnectionRules::close() {
   return std::exchange(phase_, Phase::kClosed) != Phase::kClosed;
 }
 
-// Too much of the next requests has come, or the client's end.
+// True if too many bytes of later requests have arrived, or the client has ended its side.
 bool ConnectionRules::is_watched(size_t pending) const {
   return phase_ == Phase::kAnswering && (client_ended_ || pending >= kHttpReadBytes);
 }
@@ -76,7 +76,7 @@ ConnectionRules::Next ConnectionRules::want_body() {
 
 void ConnectionRules::end_request(TimePoint now) {
   phase_ = Phase::kAnswering;
-  // A "100 Continue" may be stuck.
+  // A "100 Continue" may be blocked.
   deadline_ = writing_ ? now + limits_.write_timeout : TimePoint::max();
 }
 

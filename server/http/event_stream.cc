@@ -9,7 +9,7 @@ constexpr const char* kPing = ": ping\n\n";
 
 void begin_events(HttpReply& reply) {
   reply.set_header("Cache-Control", "no-cache");
-  reply.set_header("X-Accel-Buffering", "no");  // a proxy is not to collect the stream
+  reply.set_header("X-Accel-Buffering", "no");  // so that a proxy does not buffer the stream
   reply.begin(200, "text/event-stream; charset=utf-8", kPing);
 }
 

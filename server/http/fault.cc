@@ -26,7 +26,7 @@ OrderedJson code_of(const Fault& fault) {
     return "previous_response_not_found";
   }
   if (status.code() == Code::kUnauthenticated) return "invalid_api_key";
-  // The values do not fit the model. A rewind has the same code, and is about the position.
+  // The values do not fit the model. A rewind fails with the same code, but about the position.
   const bool is_prompt =
       fault.param == "prompt" || fault.param == "messages" || fault.param == "input";
   if (status.code() == Code::kOutOfRange && is_prompt) return "context_length_exceeded";

@@ -12,7 +12,7 @@ namespace runnel {
 namespace {
 
 constexpr const char* kAllMethods = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
-// Browsers let pages of other origins read these headers as well as the few that are always
+// Browsers let pages of other origins read these headers in addition to the few that are always
 // allowed.
 constexpr const char* kExposed =
     "Retry-After, Retry-After-Ms, X-Should-Retry, X-Request-Id, X-Session-Id, WWW-Authenticate, "
@@ -40,7 +40,7 @@ std::string_view name_of_host(std::string_view host) {
   return name.ends_with('.') ? name.substr(0, name.size() - 1) : name;
 }
 
-// Names of headers, separated by commas, as browsers send them; not empty.
+// Whether the text is a list of header names, separated by commas, as browsers send it; not empty.
 bool is_list_of_names(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
     return std::isalnum(c) != 0 ||
@@ -49,12 +49,12 @@ bool is_list_of_names(std::string_view text) {
   });
 }
 
-// A page that this server itself has sent.
+// Whether the page was sent by this server.
 bool is_own(std::string_view origin, std::string_view host) {
   return origin == "http://" + std::string(host) || origin == "https://" + std::string(host);
 }
 
-// The fault in the headers of a body; empty: nothing.
+// What is wrong with the headers of a body; empty if nothing is.
 std::string fault_of_body(std::string_view expected, const HttpRequest& request) {
   const std::string type = lower(request.header("content-type"));
   const size_t semicolon = type.find(';');
@@ -79,7 +79,7 @@ Gate::Gate(std::string_view hosts, std::string_view origins, OnHttpRefusal on_re
   rules_ = std::make_shared<const Rules>(std::move(rules));
 }
 
-// Its status is 0 where the request is let in.
+// The status is 0 if the request is admitted.
 HttpRefusal Gate::refusal_of(const Rules& rules, std::string_view content_type,
                              const HttpRequest& request) {
   const std::string host = lower(request.header("host"));
@@ -126,7 +126,7 @@ HttpHeaders Gate::headers_for(const HttpHeaderOf& header) const {
 void Gate::preflight(const HttpRequest& request, HttpReply reply) {
   const std::string_view asked = request.header("access-control-request-headers");
   reply.set_header("Allow", std::string(request.allow));
-  // All methods, so that a page sees the 404 or 405 that its request ends with.
+  // All methods, so that a page sees the 404 or 405 that answers its request.
   reply.set_header("Access-Control-Allow-Methods", kAllMethods);
   reply.set_header("Access-Control-Allow-Headers",
                    is_list_of_names(asked) ? std::string(asked) : "Authorization, Content-Type");

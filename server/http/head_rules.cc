@@ -41,7 +41,7 @@ RequestTarget split_target(std::string_view target) {
     if (!same_word(target.substr(0, scheme.size()), scheme)) continue;
     const std::string_view rest = target.substr(scheme.size());
     const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
-    // Without an authority it is no form that a request may have.
+    // Without an authority, a request may not have this form.
     if (authority.empty()) break;
     return {rest.substr(authority.size()), authority};
   }
@@ -78,7 +78,7 @@ std::optional<HeadFault> check_head(const RequestHead& head) {
     return HeadFault{.refusal = {501, "transfer-encoding must be chunked alone, by HTTP/1.1"},
                      .hides_end = true};
   }
-  // The parser takes a length that is said twice if both are equal.
+  // The parser accepts a repeated length if both are equal.
   if (head.count("content-length") > 1 ||
       head.header("content-length").find(',') != std::string_view::npos) {
     return HeadFault{.refusal = {400, "there must be one content-length at most"},
@@ -96,7 +96,8 @@ std::optional<HeadFault> check_head(const RequestHead& head) {
   if (!has_good_target(head)) {
     return bad_request("the target must be a path that begins with /, or http://HOST/PATH");
   }
-  // A proxy in front of this server may have looked at another one than would be taken here.
+  // If a header is repeated, a proxy in front of this server may have checked another copy than the
+  // one used here.
   for (const std::string_view once : {"Authorization", "Content-Type", "Origin"}) {
     if (head.count(once) > 1) {
       return bad_request("there must be one " + std::string(once) + " header at most");

@@ -18,7 +18,7 @@ using boost::system::error_code;
 namespace {
 
 constexpr size_t kBuffersPerWrite = 16;
-constexpr auto kWatch = std::chrono::seconds(1);  // from one look for a reset to the next
+constexpr auto kWatch = std::chrono::seconds(1);  // between checks for a reset
 
 TimePoint machine_time() { return asio::steady_timer::clock_type::now(); }
 
@@ -31,7 +31,7 @@ HttpRefusal body_too_long(const HttpLimits& limits) {
                    (setting.empty() ? "" : " (" + setting + ")") + "; send less"};
 }
 
-// The answer to input that the parser refuses.
+// The answer to input that the parser rejects.
 HttpRefusal fault(const error_code& error, const HttpLimits& limits) {
   if (error == http::error::body_limit) return body_too_long(limits);
   if (error == http::error::bad_version) {
@@ -40,7 +40,7 @@ HttpRefusal fault(const error_code& error, const HttpLimits& limits) {
   return {400, "the request is not HTTP/1.1: " + error.message()};
 }
 
-// True if a line of `text`, which is framing that the parser has left, ends without CR.
+// Whether a line of `text`, the framing that the parser has not consumed, ends without CR.
 bool has_bare_newline(std::string_view text) {
   for (size_t at = text.find('\n'); at != std::string_view::npos; at = text.find('\n', at + 1)) {
     if (at == 0 || text[at - 1] != '\r') return true;
@@ -90,7 +90,7 @@ void HttpConnection::close() {
   timer_.cancel();
   watch_.cancel();
   error_code ignored;
-  // Seen by the listener as well, which has a descriptor of its own.
+  // The listener sees this, too, because it has its own descriptor.
   socket_.shutdown(asio::socket_base::shutdown_both, ignored);
   socket_.close(ignored);
   worker_.connections.erase(self);
@@ -176,7 +176,7 @@ void HttpConnection::next_request() {
 void HttpConnection::parse() {
   if (rules_.phase() == Phase::kIdle) {
     skip_empty_lines();
-    if (pending_ == "\r" && !rules_.client_ended()) return;  // half of one
+    if (pending_ == "\r" && !rules_.client_ended()) return;  // half of an empty line
     if (!pending_.empty()) rules_.begin_request(machine_time());
   }
   while (!pending_.empty() && parse_some()) {
@@ -185,12 +185,12 @@ void HttpConnection::parse() {
   act(rules_.needs_more());
 }
 
-// Some clients end a body with one (RFC 9112, 2.2).
+// Some clients end a body with an empty line (RFC 9112, 2.2).
 void HttpConnection::skip_empty_lines() {
   while (pending_.starts_with("\r\n")) pending_.erase(0, 2);
 }
 
-// A later version of HTTP/1 is served as 1.1 (RFC 9110, 2.5), which the parser does not know.
+// A later version of HTTP/1 is served as 1.1 (RFC 9110, 2.5), but the parser does not support it.
 void HttpConnection::lower_minor_version() {
   constexpr std::string_view kVersion = " HTTP/1.";
   const size_t end = pending_.find("\r\n");
@@ -208,7 +208,7 @@ bool HttpConnection::parse_some() {
   const size_t used = parser_->put(asio::buffer(pending_), error);
   pending_.erase(0, used);
   const bool needs_more = error == http::error::need_more;
-  // The parser's own limit is of what it is given at once.
+  // The parser's own limit covers only the bytes of one call.
   if (in_head) head_bytes_ += used;
   const size_t unparsed = needs_more ? pending_.size() : 0;
   const bool too_long =
@@ -238,9 +238,9 @@ bool HttpConnection::parse_some() {
   return true;
 }
 
-// False where all bodies together have more bytes than they may.
+// Returns false if all bodies together exceed their limit.
 bool HttpConnection::count_body() {
-  // The parser takes memory for all that the head announces.
+  // The parser allocates memory for the whole length that the head announces.
   const auto bytes = static_cast<int64_t>(parser_->get().body().capacity());
   const int64_t more = bytes - std::exchange(body_bytes_, bytes);
   return more == 0 || bodies_.fetch_add(more) + more <= limits_.bodies_bytes;
@@ -266,7 +266,7 @@ RequestHead HttpConnection::head() const {
               }};
 }
 
-// Before the body is read.
+// Refuses a bad head before the body is read.
 void HttpConnection::refuse_bad_head() {
   const RequestHead head = this->head();
   form_ = {.version = head.version,
@@ -291,15 +291,15 @@ void HttpConnection::refuse_bad_head() {
   if (head.version < 11 || expected.empty() || parser_->is_done()) return;
   if (!same_word(expected, "100-continue")) return refuse({417, "expect must be 100-continue"});
   rules_.expect_continue();
-  // A handler that takes pieces asks for the first.
+  // A handler that takes pieces asks for the first one itself.
   if (!route_->in_pieces) act(rules_.want_body());
 }
 
-// False where the request was refused, because its body is longer than it may be.
+// Returns false if the request was refused because its body is too long.
 bool HttpConnection::bound_body() {
   if (route_->in_pieces) return true;
   const auto most = static_cast<uint64_t>(limits_.body_bytes);
-  parser_->body_limit(most);  // of chunks
+  parser_->body_limit(most);  // for chunked bodies
   if (parser_->content_length().value_or(0) <= most) return true;
   refuse(body_too_long(limits_));
   return false;
@@ -358,7 +358,7 @@ void HttpConnection::refuse(HttpRefusal refusal, const HttpHeaders& headers) {
   refusal.peer = peer_;
   if (hooks_.on_refusal) hooks_.on_refusal(refusal);
   HttpAnswer answer = http_error(refusal.status, refusal.message);
-  // What follows a request that was not read to its end is not the next one.
+  // If a request was not read to its end, the bytes that follow are not the next request.
   form_.keep_alive = form_.keep_alive && parser_->is_done();
   forget_body();
   int64_t bytes =
@@ -385,7 +385,7 @@ void HttpConnection::deliver(std::vector<Piece> pieces, bool last) {
   act(rules_.answer(bytes, last, machine_time()));
 }
 
-// Returns the number of bytes, which the rules are still to be told.
+// Returns the number of bytes, of which the rules have yet to be told.
 int64_t HttpConnection::enqueue(std::string bytes) {
   const int64_t count = std::ssize(bytes);
   waiting_->fetch_add(count);
@@ -430,8 +430,8 @@ void HttpConnection::finish() {
   act(rules_.hang_up(in_pieces, machine_time()));
 }
 
-// Beyond the worker's share of lingering connections the oldest one is closed: its client has had
-// the most time to take the answer.
+// If a worker has more lingering connections than its share, it closes the oldest: that client has
+// had the most time to take the answer.
 void HttpConnection::linger() {
   worker_.lingering.push_back(this);
   if (std::ssize(worker_.lingering) > lingering_share(limits_)) worker_.lingering.front()->close();
@@ -445,7 +445,7 @@ void HttpConnection::set_timer() {
   if (timer_at_ != TimePoint::max()) timer_.async_wait(bound(&HttpConnection::on_deadline));
 }
 
-// Also comes for a deadline that has been moved.
+// Also called for a deadline that has been moved.
 void HttpConnection::on_deadline(error_code, size_t) {
   act(rules_.deadline_passed(machine_time()));
 }

@@ -12,7 +12,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-// Formats an answer and hands it to the connection, which may be gone.
+// Formats an answer and passes it to the connection, which may be gone.
 class HttpReply::Exchange {
  public:
   Exchange(std::weak_ptr<HttpWorker> worker, std::weak_ptr<HttpConnection> connection,
@@ -32,7 +32,7 @@ class HttpReply::Exchange {
       } else {
         abort();
       }
-    } catch (const std::bad_alloc&) {  // then the client has to end it
+    } catch (const std::bad_alloc&) {  // the client must end it then
     }
   }
 
@@ -62,12 +62,12 @@ class HttpReply::Exchange {
 
   void write(std::string_view chunk, std::function<void(bool)> taken) {
     expect(Phase::kBegun);
-    // An empty chunk would be the last.
+    // An empty chunk would end the body.
     std::vector<Piece> pieces = one(form_.head_only || chunk.empty() ? "" : chunk_of(chunk));
     pieces.front().taken = Taken(std::move(taken));
     try {
       deliver(std::move(pieces), Phase::kBegun);
-    } catch (const std::bad_alloc&) {  // the piece has told
+    } catch (const std::bad_alloc&) {  // destroying the piece has called `taken`
     }
   }
 
@@ -114,8 +114,8 @@ class HttpReply::Exchange {
 
   void deliver(std::vector<Piece> pieces, Phase next) {
     for (const Piece& piece : pieces) waiting_->fetch_add(std::ssize(piece.bytes));
-    // Before the pieces are posted: a writer that is then told that they were taken may write again
-    // immediately.
+    // Changes the phase before posting the pieces: a writer who learns that they were taken may
+    // write again immediately.
     const Phase before = phase_.exchange(next);
     try {
       to_connection([pieces = std::move(pieces),
@@ -155,12 +155,12 @@ void HttpReply::begin(int status, std::string_view type, std::string_view heartb
   exchange_->begin(status, type, heartbeat);
 }
 void HttpReply::write(std::string_view chunk, std::function<void(bool)> taken) {
-  const std::shared_ptr<Exchange> held = exchange_;  // `taken` may drop this reply
+  const std::shared_ptr<Exchange> held = exchange_;  // calling `taken` may drop this reply
   held->write(chunk, std::move(taken));
 }
 void HttpReply::end() { exchange_->end(); }
 void HttpReply::read(std::function<void(HttpPiece)> take) {
-  const std::shared_ptr<Exchange> held = exchange_;  // `take` may drop this reply
+  const std::shared_ptr<Exchange> held = exchange_;  // calling `take` may drop this reply
   held->read(std::move(take));
 }
 void HttpReply::abort() { exchange_->abort(); }

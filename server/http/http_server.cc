@@ -13,9 +13,9 @@ namespace asio = boost::asio;
 
 namespace {
 
-// The parser throws for longer fields; a trailer may be longer than the headers by kHttpReadBytes.
+// The parser throws for longer fields. A trailer may be longer than the headers, by kHttpReadBytes.
 constexpr int64_t kMaxHeaderBytes = 32 << 10;
-// A header of four bytes costs eighty.
+// A header of four bytes takes eighty bytes of memory.
 constexpr int64_t kHeaderFactor = 24;
 constexpr int64_t kConnectionBytes = 24 << 10;
 
@@ -69,8 +69,7 @@ Status HttpServer::start(ListenSockets sockets) {
   return {};
 }
 
-// Runs on the listener's thread. A connection that there is no memory or no descriptor for is
-// closed.
+// Runs on the listener's thread. Closes a connection for which there is no memory or no descriptor.
 void HttpServer::take(int socket) {
   HttpWorker& worker = *workers_[next_++ % workers_.size()];
   AcceptedSocket accepted(socket);

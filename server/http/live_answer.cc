@@ -5,7 +5,7 @@
 namespace runnel {
 namespace {
 
-// The connection bounds how long it stays.
+// Its connection limits how long it may live.
 class Entry final : public LiveCall {
  public:
   void end(const Status& /*status*/) override {}
@@ -22,7 +22,7 @@ class LiveAnswer {
   LiveAnswer& operator=(const LiveAnswer&) = delete;
   ~LiveAnswer() {
     held_.reset();
-    calls_.leave(entry_);  // last: a drain may destroy the state from now on
+    calls_.leave(entry_);  // last: from now on, a drain may destroy the state
   }
 
  private:

@@ -11,9 +11,9 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kHeadBytes = 40 << 10;  // all of a head, at most
+constexpr int64_t kHeadBytes = 40 << 10;  // maximum bytes of a head
 
-// A request that outlives its handler, and its reply.
+// A copy of a request that outlives the handler's call, with its reply.
 class HeldRequest {
  public:
   HeldRequest(const HttpRequest& request, HttpReply reply, std::shared_ptr<const void> kept)
@@ -55,11 +55,11 @@ HttpHandler read_aside(ServerContext& state, HttpHandler handle, Aside which) {
              const HttpRequest& request, HttpReply reply) {
     const int64_t bytes = std::ssize(request.body);
     const Result<Caller> caller = caller_of(state, request);
-    // Those whom nobody knows are refused before their body is read.
+    // Unknown callers are refused before their body is read.
     const bool is_short = which == Aside::kLongBodies && bytes <= kReadAtOnce;
     if (is_short || !caller.ok()) return (*handle)(request, std::move(reply));
     auto room = state.memory.take(bytes + kHeadBytes);
-    if (!room.ok()) return (*handle)(request, std::move(reply));  // it needs more, and is refused
+    if (!room.ok()) return (*handle)(request, std::move(reply));  // it refuses for lack of memory
     auto kept = live_answer(state, std::make_shared<MemoryBudget::Hold>(std::move(*room)));
     const auto held = std::make_shared<HeldRequest>(request, std::move(reply), std::move(kept));
     state.reader.post(caller->account, [handle, held] {

@@ -9,8 +9,8 @@
 namespace runnel {
 namespace {
 
-constexpr int kDepth = 8;  // of objects and arrays in a body
-// A number of two bytes in JSON is 16 bytes in an array that doubles, and 4 in a prompt.
+constexpr int kDepth = 8;  // nesting of objects and arrays in a body
+// A number of two bytes in JSON takes 16 bytes in an array that doubles, and 4 in a prompt.
 constexpr int64_t kParsedPerByte = 32;
 constexpr int64_t kParsedAnyway = 64 << 10;
 constexpr JsonLimits kNumber{.bytes = 32, .values = 1, .depth = 1};  // in a query

@@ -11,7 +11,7 @@
 namespace runnel {
 namespace {
 
-// A flood sends megabytes in a second.
+// A flood sends megabytes per second.
 constexpr int64_t kLeast = 64 << 10;
 
 }  // namespace

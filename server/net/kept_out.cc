@@ -26,7 +26,7 @@ bool KeptOut::has(const std::string& peer, TimePoint now) const {
   return term != terms_.end() && now < term->second.until;
 }
 
-// If there are still too many, forgets the address that is let in first.
+// If there are still too many addresses, forgets the one whose term ends first.
 void KeptOut::forget_old(TimePoint now) {
   std::erase_if(terms_, [&](const auto& each) { return each.second.until + kRemembered < now; });
   if (terms_.size() < kMost) return;

@@ -31,7 +31,7 @@ std::string reason(int error) {
   return std::strerror(error);
 }
 
-// A socket, or none and the reason why in `error`.
+// Returns a socket, or none and the reason in `error`.
 Descriptor listen_at(const sockaddr* at, socklen_t size, int& error) {
   Descriptor socket(::socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -39,7 +39,7 @@ Descriptor listen_at(const sockaddr* at, socklen_t size, int& error) {
   if (at->sa_family != AF_UNIX) {
     setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   }
-  if (at->sa_family == AF_INET6) {  // [::] takes IPv4, too
+  if (at->sa_family == AF_INET6) {  // [::] accepts IPv4, too
     setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
   if (socket.is_open() && bind(socket.get(), at, size) == 0 &&
@@ -50,7 +50,7 @@ Descriptor listen_at(const sockaddr* at, socklen_t size, int& error) {
   return {};
 }
 
-// Removes the socket file of a process that has ended. One that somebody listens on stays.
+// Removes the socket file of a process that has ended. A file on which somebody listens stays.
 void remove_stale(const sockaddr_un& at) {
   struct stat info{};
   if (lstat(at.sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) return;
@@ -105,8 +105,8 @@ Result<Addresses> resolve(const std::string& host, const std::string& port,
   return Addresses(found, &freeaddrinfo);
 }
 
-// Adds a socket for each address to `all`. An address that this machine does not have, or of a
-// family that it does not have, is left out with its `error`; any other error is false.
+// Adds a socket for each address to `all`. An address or family that this machine does not have is
+// left out, and sets `error`. Any other error returns false.
 bool listen_at_all(addrinfo& first, int& port, int& error, ListenSockets& all) {
   for (addrinfo* each = &first; each != nullptr; each = each->ai_next) {
     if (port != 0) port_of(each->ai_addr) = htons(static_cast<uint16_t>(port));
@@ -129,9 +129,10 @@ Result<ListenSockets> listen_at_address(const std::string& address) {
   if (colon == std::string::npos) return cannot_listen(address, "there is no port");
   std::string host = address.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  // Either wildcard is every address of the machine: by IPv6 where there is any, which takes IPv4.
+  // Either wildcard means every address of the machine: through IPv6 if the machine has it, which
+  // also accepts IPv4.
   const bool everywhere = host == "0.0.0.0" || host == "::";
-  int port = 0;  // of the first socket, for all
+  int port = 0;  // of the first socket, used for all
   int error = 0;
   ListenSockets all;
   for (const std::string& each :

@@ -17,12 +17,12 @@
 namespace runnel {
 namespace {
 
-constexpr int kAcceptsPerTurn = 64;  // so that closed connections are seen in between
+constexpr int kAcceptsPerTurn = 64;  // so that closed connections are noticed in between
 constexpr auto kBetweenWarnings = std::chrono::seconds(1);
-constexpr int kBetweenLooksMs = 10;  // for a flood
+constexpr int kBetweenLooksMs = 10;  // between checks for a flood
 constexpr auto kBetweenCounts = std::chrono::seconds(1);
 constexpr auto kWithoutDescriptors = std::chrono::milliseconds(50);
-constexpr int kUnacknowledgedMs = 20000;  // for which data may be out before a peer counts as gone
+constexpr int kUnacknowledgedMs = 20000;  // data unacknowledged for longer: the peer is gone
 constexpr const char* kFromElsewhere =
     "it comes from another machine, and the server listens on loopback alone";
 constexpr const char* kNoMoreFiles =
@@ -85,7 +85,7 @@ void Listener::run() {
       if (listening_.contains(fd)) {
         mishaps_.contain([&] { accept_from(fd); });
       } else {
-        // Its file is open elsewhere, too: without this, epoll would go on telling of it.
+        // Its file is also open elsewhere. Without this, epoll would continue to report it.
         epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
         forget(fd);
       }
@@ -94,10 +94,10 @@ void Listener::run() {
   }
 }
 
-// Counts what connections have received each second, so that a look at a flood sees who has sent
-// most since then. (In the 10 ms since the last look it may be one attacker alone: the others wait
-// until the library reads.) An excess that no longer grows is one of calls that are on their way
-// out: closing more connections would not help.
+// Counts each second what connections have received, so that a check for a flood sees who has sent
+// most since then. (In the 10 ms since the last check, it may be a single attacker: the others wait
+// until the library reads.) If an excess no longer grows, its calls are already ending, and closing
+// more connections would not help.
 void Listener::look_for_flood() {
   const TimePoint now = clock_.now();
   if (now - looked_ < std::chrono::milliseconds(kBetweenLooksMs)) return;
@@ -117,7 +117,7 @@ Received Listener::received() const {
   return all;
 }
 
-// forget() follows, as epoll tells of their end.
+// epoll then reports the end of these connections, which leads to forget().
 void Listener::cut_off_busiest() {
   for (const std::string& peer : busiest(received_, received())) {
     kept_out_.add(peer, looked_);
@@ -156,7 +156,7 @@ void Listener::accept_from(int listening) {
       return;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    // Otherwise the connection was gone before it was accepted: the next one.
+    // Otherwise the connection was closed before it was accepted: tries the next one.
   }
 }
 
@@ -173,7 +173,7 @@ void Listener::admit(Descriptor socket, const std::string& peer) {
   }
   Descriptor second(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   const int fd = second.get();
-  // EPOLLHUP and EPOLLERR come without being asked for.
+  // EPOLLHUP and EPOLLERR are always reported.
   if (!second.is_open() || !watch(fd, 0)) return refuse(std::move(socket), kNoMoreFiles);
   const int on = 1;
   // Both fail for unix: sockets, which need neither.
@@ -199,7 +199,7 @@ void Listener::forget(int fd) {
   connections_.store(static_cast<int>(open_.size()));
 }
 
-// With a reset, so that nothing of it stays.
+// Closes with a reset, so that nothing of the connection remains.
 void Listener::refuse(Descriptor socket, const std::string& why) {
   const linger at_once = {.l_onoff = 1, .l_linger = 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));

@@ -23,7 +23,7 @@ int64_t MemoryWatch::excess(int64_t connections, int64_t calls, int64_t more) co
          calls * allowance_.per_call - more;
 }
 
-// The second figure of proc_pid_statm(5), in pages.
+// The second number in proc_pid_statm(5), in pages.
 int64_t MemoryWatch::resident() const {
   std::array<char, 128> text{};
   if (pread(statm_.get(), text.data(), text.size() - 1, 0) <= 0) return 0;

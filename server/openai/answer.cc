@@ -21,7 +21,7 @@
 namespace runnel {
 namespace {
 
-// What choices take as the text of an answer, and on the way to it, in bytes that they have.
+// The memory that choices take as the text of an answer, and before that, per byte of text.
 constexpr int64_t kAnswerFactor = 8;
 constexpr int64_t kEventFactor = 2;
 constexpr int64_t kChoiceBytes = 256;  // of a choice without text
@@ -31,27 +31,28 @@ int64_t bytes_of_values(const AnswerPrompt& prompt) {
          (prompt.turn ? bytes_of(*prompt.turn) : 0);
 }
 
-// Handles the events of a part: they go out, wait for the head of the answer, or come too late.
+// What happens to the events of a part: they are sent, wait for the head of the answer, or come too
+// late.
 enum class Way { kOut, kHeld, kDropped };
 
 class Answer;
 
-// One prompt and its call. Only the thread that has the call's turn touches it, but for `held`.
+// One prompt and its call. Only the thread that has the call's turn touches it, except for `held`.
 class Part final : public GenerateSink {
  public:
-  // `owner` outlives it.
+  // `owner` must outlive it.
   Part(Answer& owner, const HttpRequest& request);
 
   GenerateCall& call() { return *call_; }
-  // The call is one of the live ones from here on, and keeps its completion until it has finished.
+  // From here on, the call is live, and keeps its Answer alive until it has finished.
   void enter();
-  // Before begin(). The kind's fault; RESOURCE_EXHAUSTED.
+  // Call before begin(). Returns the kind's fault, or RESOURCE_EXHAUSTED.
   Fault prepare(size_t index, AnswerKind& kind, const AnswerRequest& request,
                 const TextInput& input);
   // Asks the engine, once.
   void begin(const std::shared_ptr<const ServedModel>& model, GenerateRequest call,
              const TokenUse& token);
-  // The choices, where they are not streamed; after the end.
+  // The choices, if they are not streamed. Call after the end.
   std::string take_choices();
   AnswerUsage usage() const { return usage_; }
   // Sends the event that waited for the head of the answer.
@@ -59,7 +60,7 @@ class Part final : public GenerateSink {
   bool holds() const { return !held_.empty(); }
   void drop_held() { held_.clear(); }
   void go_on() { call_->written(true); }
-  // Later, because the call may be in the middle of its turn.
+  // Continues later, because the call may be in the middle of its turn.
   void go_on_later();
 
  private:
@@ -81,7 +82,7 @@ class Part final : public GenerateSink {
   ServerContext& state_;
   Answer& answer_;
   std::shared_ptr<Answer> kept_;  // from enter() until the call has finished, on any thread
-  AnswerPrompt prompt_;           // its values until begin(), or until they have been scored
+  AnswerPrompt prompt_;           // its values until begin(), or until they are scored
   const AnswerKind* kind_ = nullptr;
   bool stream_ = false;
   std::vector<std::string> stops_;
@@ -90,7 +91,7 @@ class Part final : public GenerateSink {
   std::string session_;
   std::string token_;  // until Finished, in base64
   MemoryBudget::Hold room_;
-  std::string held_;  // with the completion's mutex: waits for the head of the answer
+  std::string held_;  // under the answer's mutex: waits for the head of the answer
   std::shared_ptr<GenerateCall> call_;
 };
 
@@ -102,16 +103,16 @@ class Answer final : public std::enable_shared_from_this<Answer> {
       : state_(state), rpc_(rpc), reply_(std::move(reply)), kind_(std::move(kind)) {}
 
   void start(const HttpRequest& request);
-  // The client has gone.
+  // The client has disconnected.
   void leave();
-  // A part has finished, and another one has its turn.
+  // A part has finished, so it is another one's turn.
   void start_next();
 
   // --- Parts ---
 
-  // A part's call has been admitted, and keeps its sequence as this session; "": as none.
+  // A part's call has been admitted, and keeps its sequence as this session; "" if it keeps none.
   void started(const std::string& session);
-  // Where they are to wait they are kept in `held`.
+  // If the events must wait, they are moved to `held`.
   Way way_of(const std::string& events, std::string& held);
   void finished(const Status& status);
 
@@ -142,14 +143,14 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   std::vector<std::unique_ptr<Part>> parts_;  // all made before the first starts
 
   std::mutex mutex_;
-  size_t turns_ = 0;     // parts that have had their turn, the first ones
-  size_t entered_ = 0;   // of them, parts whose calls are live or have ended
-  size_t starting_ = 1;  // of those that start at once, parts that have not been admitted
-  size_t running_ = 1;   // parts that have had their turn and not finished, and start()
+  size_t turns_ = 0;     // parts that have had their turn, which are the first ones
+  size_t entered_ = 0;   // of these, the parts whose calls are live or have ended
+  size_t starting_ = 1;  // of the parts that start at once, those not yet admitted
+  size_t running_ = 1;   // parts that had their turn and have not finished, and start()
   bool begun_ = false;   // the head has been sent
   bool open_ = false;    // start() is done
-  bool ended_ = false;   // every part that has entered has been told to end
-  Fault fault_;          // the first
+  bool ended_ = false;   // every part that has entered was told to end
+  Fault fault_;          // the first fault
 };
 
 // --- Part ---
@@ -192,12 +193,12 @@ void Part::begin(const std::shared_ptr<const ServedModel>& model, GenerateReques
   call.tokenizer = model->tokenizer;
   call.delivery = state_.delivery;
   if (prompt_.scored) return call_->start_scored(model, std::move(call), *prompt_.scored);
-  MemoryBudget::shrink(room_, room_.bytes() - given);  // the call counts them
+  MemoryBudget::shrink(room_, room_.bytes() - given);  // from here on, the call counts them
   if (token.any()) return call_->start_with_token(model, std::move(call), token);
   call_->start(model, std::move(call));
 }
 
-// Of the prompt's tokens, from the engine to the answer.
+// The bytes of the scores of the prompt's tokens, from the engine to the answer.
 int64_t Part::bytes_of_scores() const {
   if (!prompt_.scored) return 0;
   const int64_t top = *prompt_.scored * static_cast<int64_t>(sizeof(TopLogProb));
@@ -248,7 +249,7 @@ void Part::take(const Finished& finished) {
   deliver(stream_ ? choice.events() : "");
 }
 
-// Sends `events`, or keeps what the choices have for the whole answer.
+// Sends `events`. If there is no stream, keeps what the choices have for the whole answer.
 void Part::deliver(std::string events) {
   int64_t bytes = kEventFactor * std::ssize(events);
   for (const auto& choice : choices_) {
@@ -277,7 +278,7 @@ void Part::send(const std::string& events) {
 }
 
 void Part::finish(const Status& status) {
-  const auto kept = std::exchange(kept_, nullptr);  // may be the last that keeps this
+  const auto kept = std::exchange(kept_, nullptr);  // may be the last reference to this
   answer_.finished(status);
   call_->leave();
 }
@@ -314,7 +315,7 @@ void Answer::leave() {
   end_all(gone);
 }
 
-// Not OK: the calls that there are by now are still to be refused.
+// If it is not OK, the calls that exist by then have yet to be refused.
 Status Answer::submit(const HttpRequest& request) {
   parts_.push_back(std::make_unique<Part>(*this, request));
   take_turn();
@@ -356,7 +357,7 @@ Status Answer::make_parts(const HttpRequest& request) {
   return {};
 }
 
-// How many prompts may run together: the others have their turn as these finish.
+// The number of prompts that may run together. The others get their turn as these finish.
 size_t Answer::parts_at_once(const Caller& caller) const {
   const int64_t calls = caller.limits.calls.value_or(std::ssize(parts_));
   const int64_t all = model_->engine->stats().sessions - std::ssize(model_->states);
@@ -365,7 +366,8 @@ size_t Answer::parts_at_once(const Caller& caller) const {
   return static_cast<size_t>(std::clamp<int64_t>(at_once, 1, std::ssize(parts_)));
 }
 
-// The next part has its turn, and counts as running. False: there is none, or no more may run.
+// Gives the next part its turn, and counts it as running. Returns false if there is none, or if no
+// more may run.
 bool Answer::take_turn() {
   std::lock_guard lock(mutex_);
   if (!fault_.ok() || turns_ == parts_.size()) return false;
@@ -374,7 +376,7 @@ bool Answer::take_turn() {
   return true;
 }
 
-// After take_turn(). One thread at a time.
+// Call after take_turn(), on one thread at a time.
 Part& Answer::enter_next() {
   Part& part = *parts_[entered_];
   part.enter();
@@ -436,7 +438,8 @@ void Answer::finished(const Status& status) {
   end_one();
 }
 
-// What note() says, from where on end_all() ends the parts: a failure comes to light here or there.
+// The same as note(). From then on, end_all() ends the parts, so a failure is noticed either here
+// or there.
 Status Answer::open(Fault fault) {
   std::lock_guard lock(mutex_);
   open_ = true;
@@ -444,14 +447,14 @@ Status Answer::open(Fault fault) {
   return fault_.status;
 }
 
-// The status that the completion has failed with; OK where neither `fault` nor an earlier one is.
+// The status with which the answer has failed; OK if neither `fault` nor an earlier fault exists.
 Status Answer::note(Fault fault) {
   std::lock_guard lock(mutex_);
   if (fault_.ok()) fault_ = std::move(fault);
   return fault_.status;
 }
 
-// Ends every part that runs, once; start() does it where parts are still to come.
+// Ends every running part, once. If parts have yet to start, start() does it.
 void Answer::end_all(const Status& status) {
   std::vector<Part*> holding;
   size_t entered = 0;

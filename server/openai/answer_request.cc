@@ -45,7 +45,7 @@ void read_answer_form(RequestFields& fields, AnswerRequest& request) {
   if (!request.stream) return fields.refuse("stream_options", "is for a stream: set stream");
   RequestFields members(*options);
   request.include_usage = members.boolean("include_usage", false);
-  members.boolean("include_obfuscation", false);  // pads chunks; there is no need to
+  members.boolean("include_obfuscation", false);  // pads chunks, which is not needed here
   if (const Fault fault = members.end(); !fault.ok()) {
     fields.refuse("stream_options." + fault.param,
                   fault.status.message().substr(fault.param.size() + 1));

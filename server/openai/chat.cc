@@ -103,8 +103,8 @@ class ChatChoice final : public AnswerChoice {
   const int index_;
   const bool stream_, one_call_;
   ChatSample sample_;
-  std::vector<OrderedJson> deltas_;  // of a stream, that have not gone out
-  ChatMessage message_;              // of a whole answer
+  std::vector<OrderedJson> deltas_;  // of a stream: not sent yet
+  ChatMessage message_;              // of an answer that is not streamed
   int calls_ = 0;
   bool begun_ = false;
   std::optional<ChoiceEnd> end_;

@@ -9,18 +9,18 @@ namespace {
 constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThought = "</think>";
 constexpr std::string_view kSpaces = " \t\r\n";
-constexpr size_t kMostSpaces = 256;  // that are held back
+constexpr size_t kMostSpaces = 256;  // spaces that are held back
 constexpr size_t kPieceBytes =
     4 << 10;  // of text, so that little is moved when some of it goes out
 
-// The length of the longest end of `text` that begins `tag` without being all of it.
+// The length of the longest end of `text` that is the beginning of `tag` but not all of it.
 size_t begun(std::string_view text, std::string_view tag) {
   size_t length = std::min(text.size(), tag.size() - 1);
   while (length > 0 && !tag.starts_with(text.substr(text.size() - length))) --length;
   return length;
 }
 
-// The length of `text` without the spaces at its end, of which at most kMostSpaces are held back.
+// The length of `text` without the spaces at its end. At most kMostSpaces are held back.
 size_t without_spaces(std::string_view text) {
   const size_t length = text.find_last_not_of(kSpaces) + 1;
   return std::max(length, text.size() - std::min(text.size(), kMostSpaces));
@@ -30,7 +30,8 @@ size_t leading_spaces(std::string_view text) {
   return std::min(text.find_first_not_of(kSpaces), text.size());
 }
 
-// The thinking tag with which a prompt ends but for spaces, maybe without its ">"; empty: none.
+// The thinking tag that ends a prompt, apart from spaces, possibly without its ">"; empty if none
+// does.
 std::string_view last_tag(std::string_view prompt) {
   prompt = prompt.substr(0, prompt.find_last_not_of(kSpaces) + 1);
   for (const std::string_view tag : {kThought, kThink}) {
@@ -48,9 +49,9 @@ ChatAnswer::ChatAnswer(const Options& options, std::string_view prompt) : option
   if (tag == kThink) {
     state_ = State::kThinking;
   } else if (tag == kThought) {
-    state_ = State::kContent;  // the template has written that there is no thinking
+    state_ = State::kContent;  // the template has written an empty thinking part
   } else if (!tag.empty()) {
-    // The model writes the rest of the tag, as RWKV's do.
+    // The model writes the rest of the tag, as RWKV's models do.
     state_ = kThought.starts_with(tag) ? State::kThinking : State::kStart;
     rest_ = tag;
     taken_ = -std::ssize(tag);
@@ -103,7 +104,7 @@ void ChatAnswer::run() {
   }
 }
 
-// Drops the prompt's part of a tag that does not become one.
+// Drops the prompt's part of a tag that turns out not to be one.
 void ChatAnswer::drop_prompt(std::string_view tag) {
   if (taken_ >= 0) return;
   const bool may_become = rest_.starts_with(tag) || (!ended_ && tag.starts_with(rest_));
@@ -166,7 +167,7 @@ bool ChatAnswer::say() {
   return false;
 }
 
-// rest_ is spaces, the opening tag and the part of the call so far.
+// rest_ has spaces, the opening tag and the part of the call that has arrived.
 bool ChatAnswer::call() {
   const size_t body = rest_.find(tags_.open) + tags_.open.size();
   const std::string_view text = std::string_view(rest_).substr(body);

@@ -9,7 +9,7 @@
 namespace runnel {
 namespace {
 
-// The form of the calls that the template writes.
+// The form in which the template writes calls.
 std::optional<ToolCallForm> form_of_calls(const ChatTraits& traits) {
   for (const auto& rendered : {traits.call_without_content, traits.call_with_empty_content}) {
     if (const auto form = form_of(rendered.value_or(""))) return form;

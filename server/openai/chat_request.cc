@@ -44,7 +44,7 @@ void read_tool_fields(RequestFields& fields, OrderedJson tools, ChatRequest& req
   if (request.may_call && !tools.empty()) request.tools = std::move(tools);
 }
 
-// After samples and `state`.
+// Must come after samples and `state`.
 void read_session(RequestFields& fields, GenerateRequest& call) {
   call.session = fields.text("session");
   if (!call.session) return;
@@ -84,7 +84,7 @@ void read_continuation(RequestFields& fields, ChatRequest& request) {
     refuse(fields, check_continues(request.messages, "continue_final_message"));
 }
 
-// Fields with one value that this server can do.
+// Checks fields for which this server supports only one value.
 void read_single_values(RequestFields& fields) {
   read_only(fields, "response_format", {{"type", "text"}}, R"({"type": "text"})");
   read_only(fields, "modalities", Json::array({"text"}), R"(["text"])");

@@ -9,7 +9,7 @@
 namespace runnel {
 namespace {
 
-// The length of the longest end of `text` that begins `stop` without being all of it.
+// The length of the longest end of `text` that is the beginning of `stop` but not all of it.
 size_t begun(std::string_view text, std::string_view stop) {
   size_t length = std::min(text.size(), stop.size() - 1);
   while (length > 0 && !stop.starts_with(text.substr(text.size() - length))) --length;
@@ -46,7 +46,7 @@ void CompletionChoice::add(const ValueRun& run) {
   find_stop();
 }
 
-// The first stop text ends the choice: the engine ends the sample there as well.
+// The first stop text ends the choice. The engine ends the sample there, too.
 void CompletionChoice::find_stop() {
   size_t stop = std::string::npos;
   size_t held = 0;

@@ -19,15 +19,15 @@
 namespace runnel {
 namespace {
 
-// Bytes that echo_of() may have.
+// The bytes that echo_of() may return.
 int64_t echo_bytes(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return std::ssize(*text);
   if (tokenizer == nullptr) return 0;
   return std::ssize(std::get<std::vector<int32_t>>(prompt)) * tokenizer->longest();
 }
 
-// The tokens of a prompt, with the log-probabilities of those that something predicts: all, or all
-// but the first. `text` becomes their text.
+// The tokens of a prompt, with log-probabilities for all, or for all but the first, which nothing
+// predicts. `text` is set to their text.
 std::vector<ChoiceToken> echoed_tokens(const std::vector<int32_t>& prompt,
                                        const ScoredChunk& scores, const Tokenizer* tokenizer,
                                        std::string& text) {
@@ -171,7 +171,7 @@ class Completion final : public AnswerKind {
   const Clock& clock_;
   CompletionRequest request_;
   std::optional<CompletionFormat> format_;
-  std::string echo_;  // of the prompt that was prepared last
+  std::string echo_;  // of the last prepared prompt
 };
 
 }  // namespace

@@ -26,7 +26,8 @@ OrderedJson logprobs_json(const ChoicePart& part, const Tokenizer* tokenizer, bo
   for (const ChoiceToken& token : part.tokens) {
     tokens.push_back(token_name(token.value, tokenizer));
     log_probs.push_back(token.log_prob ? OrderedJson(shortest(*token.log_prob)) : OrderedJson());
-    // The most likely first: of tokens with one text, the format has room for the first.
+    // The most likely token comes first. If several have the same text, the format has room for
+    // only the first.
     OrderedJson top = OrderedJson::object();
     for (const TopLogProb& likely : token.top) {
       top.emplace(token_name(likely.value, tokenizer), shortest(likely.log_prob));

@@ -13,11 +13,11 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kDefaultTokens = 16;  // as OpenAI has it
+constexpr int64_t kDefaultTokens = 16;  // OpenAI's default
 constexpr int64_t kAnyInteger = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMostTokens = int64_t{1} << 40;
 
-// A text or a list of tokens.
+// A text, or a list of tokens.
 std::optional<CompletionPrompt> prompt_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) return std::nullopt;
@@ -67,7 +67,7 @@ void read_session(RequestFields& fields, CompletionRequest& request) {
   }
 }
 
-// A call with tokens starts in a session of its own, which has read nothing of the prompt.
+// A call with tokens starts in a new session, which has not read any of the prompt.
 void check_token_use(RequestFields& fields, const CompletionRequest& request) {
   const AnswerRequest& answer = request.answer;
   if (!answer.token.any()) return;
@@ -78,7 +78,7 @@ void check_token_use(RequestFields& fields, const CompletionRequest& request) {
   }
 }
 
-// Every choice is returned, so it may only be as n.
+// Every choice is returned, so best_of must equal n.
 void read_best_of(RequestFields& fields, const CompletionRequest& request) {
   const auto best_of = fields.integer("best_of", 1, kAnyInteger);
   if (best_of && *best_of != request.answer.call.samples) {

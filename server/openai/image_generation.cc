@@ -22,12 +22,12 @@ namespace runnel {
 namespace {
 
 constexpr const char* kMethod = "openai.images";
-constexpr int64_t kEncoderBytes = 512 << 10;  // what makes a PNG file
-// What the text of a picture takes on its way: as JSON, as it grows, in the answer.
+constexpr int64_t kEncoderBytes = 512 << 10;  // used while a PNG file is made
+// The memory of a picture's text on its way: as JSON, while it grows, and in the answer.
 constexpr int64_t kAnswerFactor = 6;
 
-// One request and its call. Only the thread that has the call's turn touches what is not under the
-// mutex, once start() has started it.
+// One request and its call. Once start() has started the call, only the thread that has its turn
+// touches what the mutex does not protect.
 class ImageGeneration final : public GenerateSink,
                               public std::enable_shared_from_this<ImageGeneration> {
  public:
@@ -50,10 +50,10 @@ class ImageGeneration final : public GenerateSink,
   void take(const Finished& finished);
   Result<std::string> news();
   Result<std::string> end_of(const Finished& finished);
-  // Sends events, which may be none, or ends the call.
+  // Sends the events, if there are any, or ends the call.
   void deliver(const Result<std::string>& events);
   void go_on() { call_->written(true); }
-  // Later, because the call may be in the middle of its turn.
+  // Continues later, because the call may be in the middle of its turn.
   void go_on_later();
   void answer(const Fault& fault);
 
@@ -64,13 +64,13 @@ class ImageGeneration final : public GenerateSink,
   std::optional<ImageFormat> format_;
   MemoryBudget::Hold room_;
   std::vector<Drawing> drawings_;      // by sample
-  std::vector<std::string> pictures_;  // by sample, where they are not streamed
+  std::vector<std::string> pictures_;  // by sample, if they are not streamed
   ImageUsage usage_;
   bool begun_ = false;  // the head of a stream has been sent
 
   std::mutex mutex_;
   std::shared_ptr<ImageGeneration> self_;  // until the call has finished
-  Fault fault_;                            // with which start() has refused the call
+  Fault fault_;                            // set if start() has refused the call
 };
 
 // --- The request ---
@@ -117,7 +117,7 @@ Fault ImageGeneration::submit(const HttpRequest& request) {
   return {};
 }
 
-// Counts the whole answer before there is any of it. RESOURCE_EXHAUSTED.
+// Reserves memory for the whole answer before any of it exists. RESOURCE_EXHAUSTED.
 Status ImageGeneration::prepare(const ImageShape& shape) {
   format_.emplace(shape, state_.clock.unix_time());
   const int samples = request_.call.samples;
@@ -156,8 +156,8 @@ void ImageGeneration::take(const Finished& finished) {
   deliver(end_of(finished));
 }
 
-// What there is of the pictures, and has not gone out, without their last events. Only one file is
-// made in a turn, because that takes the writer's time: others come with the values that follow.
+// The unsent parts of the pictures, without their last events. Only one file is made per turn,
+// because that takes the writer's time. The others come with the values that follow.
 Result<std::string> ImageGeneration::news() {
   std::string events;
   const int samples = static_cast<int>(drawings_.size());
@@ -174,7 +174,7 @@ Result<std::string> ImageGeneration::news() {
   return events;
 }
 
-// Keeps a picture that is whole, or makes its last event.
+// Keeps a whole picture, or makes its last event.
 Result<std::string> ImageGeneration::end_of(const Finished& finished) {
   const auto sample = static_cast<size_t>(finished.sample);
   const auto png = drawings_[sample].png();
@@ -199,7 +199,7 @@ void ImageGeneration::go_on_later() {
 }
 
 void ImageGeneration::finish(const Status& status) {
-  std::shared_ptr<ImageGeneration> self;  // may be the last that keeps this
+  std::shared_ptr<ImageGeneration> self;  // may be the last reference to this
   Fault fault;
   {
     std::lock_guard lock(mutex_);

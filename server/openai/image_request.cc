@@ -12,7 +12,7 @@
 namespace runnel {
 namespace {
 
-// Every prompt of OpenAI's clients is a text, so that an empty one is none.
+// OpenAI's clients always send a text as the prompt, so an empty text means no prompt.
 void read_prompt(RequestFields& fields, ImageRequest& request) {
   const Json* const prompt = fields.find("prompt");
   if (prompt == nullptr) return;
@@ -30,7 +30,7 @@ void read_prompt(RequestFields& fields, ImageRequest& request) {
   fields.refuse("prompt", "must be \"\", or a list of the bytes that the picture begins with");
 }
 
-// A member that may only say what holds anyway: one of `held`.
+// A member may only have one of the values `held`, which apply anyway.
 void expect(RequestFields& fields, const char* key, std::initializer_list<std::string_view> held) {
   const auto text = fields.text(key);
   if (!text || std::ranges::find(held, *text) != held.end()) return;
@@ -51,7 +51,7 @@ void read_answer_form(RequestFields& fields, ImageRequest& request) {
   if (request.partial_images > 0) fields.refuse("partial_images", "is for a stream: set stream");
 }
 
-// What would change the result: refused, unless it is what holds anyway.
+// Refuses fields that would change the result, unless they have the value that applies anyway.
 void refuse_undone(RequestFields& fields) {
   expect(fields, "response_format", {"b64_json"});
   expect(fields, "output_format", {"png"});
@@ -101,7 +101,7 @@ Fault fit_to_model(const std::string& name, const Spec& spec, ImageRequest& requ
   }
   fit_top_k(spec, request.call.sampling);
   request.call.max_values = bytes - given;
-  request.call.ignore_eos = true;  // a picture is whole
+  request.call.ignore_eos = true;  // a picture must be whole
   return {};
 }
 

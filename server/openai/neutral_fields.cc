@@ -6,14 +6,14 @@
 namespace runnel {
 namespace {
 
-constexpr JsonLimits kLimits{16, 16, 2};  // of the values below
+constexpr JsonLimits kLimits{16, 16, 2};  // for the values below
 
 struct NeutralField {
   const char* key;
-  const char* value;  // that changes nothing, as JSON
+  const char* value;  // the value that changes nothing, as JSON
 };
 
-// Of OpenAI, vLLM, llama-server and Text Generation Inference.
+// Fields of OpenAI, vLLM, llama-server and Text Generation Inference.
 constexpr std::array kNeutral = {
     NeutralField{"repeat_penalty", "1"},
     NeutralField{"length_penalty", "1"},

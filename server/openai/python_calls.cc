@@ -9,7 +9,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kMaxDepth = 32;  // of lists and dicts
+constexpr int kMaxDepth = 32;  // nesting of lists and dicts
 constexpr size_t kMaxMembers =
     1024;  // of a dict or a call: finding a key compares it with all others
 constexpr std::string_view kSpaces = " \t\r\n";
@@ -17,7 +17,7 @@ constexpr std::string_view kSpaces = " \t\r\n";
 bool begins_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Every function but the last returns false where the text is not as expected.
+// Every function but the last returns false if the text is not as expected.
 class Reader {
  public:
   explicit Reader(std::string_view text) : text_(text) {}
@@ -71,7 +71,7 @@ class Reader {
     return true;
   }
 
-  // Whether a member of that key can be added.
+  // Whether a member with that key can be added.
   static bool is_new(const OrderedJson& object, const std::string& key) {
     return object.size() < kMaxMembers && !object.contains(key);
   }
@@ -177,7 +177,7 @@ class Reader {
       case '"':
         text += c;
         return true;
-      default:  // as Python: the backslash stays
+      default:  // as in Python: the backslash stays
         text += '\\';
         text += c;
         return true;

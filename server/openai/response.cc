@@ -22,7 +22,7 @@
 namespace runnel {
 namespace {
 
-constexpr JsonLimits kStoredLimits{INT64_MAX, INT64_MAX, 64};  // of text that this server wrote
+constexpr JsonLimits kStoredLimits{INT64_MAX, INT64_MAX, 64};  // for text that this server wrote
 constexpr size_t kShownId = 80;
 
 Fault no_response(const std::string& id) {
@@ -50,7 +50,7 @@ class Sample final : public AnswerChoice {
   }
 
   std::string events() override { return output_.take_events(); }
-  std::string whole() override { return ""; }  // the output has it
+  std::string whole() override { return ""; }  // the output has the text
   int64_t bytes() const override { return sample_.bytes() + output_.bytes(); }
   int64_t reasoning_tokens() const override { return sample_.reasoning_tokens(); }
 
@@ -108,7 +108,7 @@ class Response final : public AnswerKind {
 
   size_t prompts() const override { return 1; }
   int64_t bytes_of_choices(size_t /*prompt*/) const override {
-    // Tools are repeated in the answer.
+    // The answer repeats the tools.
     return 2 * ChatConversation::bytes_kept(request_.chat) + std::ssize(request_.kept);
   }
   Fault prepare(size_t /*prompt*/, const TextInput& input, AnswerPrompt& made) override {
@@ -129,7 +129,7 @@ class Response final : public AnswerKind {
     store(text);
     return text;
   }
-  // Stores the response first: a client may continue it as soon as the event has come.
+  // Stores the response first, because a client may continue it as soon as the event has arrived.
   std::string last_events(const AnswerUsage& usage) const override {
     store(output_->whole(usage));
     return output_->last_events(usage);

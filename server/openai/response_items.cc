@@ -28,7 +28,7 @@ constexpr std::array kOfReasoning = {Keys("type"), Keys("id"), Keys("status"), K
 constexpr std::array kOfTool = {Keys("type"), Keys("name"), Keys("description"), Keys("parameters"),
                                 Keys("strict")};
 
-// A text or parts.
+// Reads a text, or a list of parts.
 Fault read_text(OrderedJson& item, const char* key, const std::string& at) {
   OrderedJson* const text = member(item, key);
   const std::string where = at + "." + key;
@@ -36,7 +36,7 @@ Fault read_text(OrderedJson& item, const char* key, const std::string& at) {
   return check_text(text, where, true);
 }
 
-// The texts of a list of parts; "" where there is none.
+// The texts of a list of parts, joined; "" if there is no list.
 Fault read_joined(OrderedJson& item, const char* key, const std::string& at, std::string& text) {
   OrderedJson* const parts = member(item, key);
   if (parts == nullptr) return {};
@@ -67,8 +67,9 @@ class Reader {
   }
 
  private:
-  // The message of the assistant that an item belongs to: the last one where it has none of the
-  // members that come with the item or after it, else a new one.
+  // The assistant's message that an item belongs to: the last message if it is the assistant's and
+  // has none of the `later` members, otherwise a new one. Those are the members of the item itself
+  // and those that follow it.
   OrderedJson& answer(std::initializer_list<const char*> later) {
     const bool fits = !messages_.empty() && messages_.back()["role"] == "assistant" &&
                       std::ranges::none_of(later, [this](const char* key) {

@@ -27,7 +27,7 @@ constexpr std::array kRefused = {
                  "is not taken from requests: the model's own template is used; leave it out"},
 };
 
-// The members of an object, with faults under its name.
+// Reads the members of an object. Their faults name the object.
 void read_object(RequestFields& fields, const char* key,
                  const std::function<void(RequestFields&)>& read) {
   const Json* const object = fields.find(key);
@@ -41,8 +41,8 @@ void read_object(RequestFields& fields, const char* key,
                 fault.status.message().substr(fault.param.size() + 1));
 }
 
-// `state_token` and `include_state`: nothing of such a call stays on the server, and a token knows
-// what came before the input. Whether the response may be stored.
+// Reads `state_token` and `include_state`. Nothing of such a call stays on the server, because a
+// token holds what came before the input. Returns whether the response may be stored.
 bool read_token_use(RequestFields& fields, AnswerRequest& answer) {
   read_tokens(fields, answer);
   const TokenUse& token = answer.token;
@@ -62,8 +62,8 @@ bool read_token_use(RequestFields& fields, AnswerRequest& answer) {
   return false;
 }
 
-// The fault is that of `recall`. The instructions are this request's own: those of earlier
-// responses are not repeated.
+// Returns the fault of `recall`. Only this request's instructions apply: those of earlier responses
+// are not repeated.
 Fault read_items(RequestFields& fields, OrderedJson input, const Recall& recall,
                  ResponseRequest& request) {
   static_cast<void>(fields.find("input"));
@@ -157,11 +157,11 @@ void read_form(RequestFields& fields, AnswerRequest& answer) {
     return fields.refuse("stream_options", "is for a stream: set stream");
   }
   read_object(fields, "stream_options", [](RequestFields& members) {
-    members.boolean("include_obfuscation", false);  // pads events; there is no need to
+    members.boolean("include_obfuscation", false);  // pads events, which is not needed here
   });
 }
 
-// Texts by name, which the answer repeats.
+// Reads texts by name, which the answer repeats.
 void read_metadata(RequestFields& fields, OrderedJson metadata, ResponseRequest& request) {
   static_cast<void>(fields.find("metadata"));
   OrderedJson& echo = request.echo["metadata"] = OrderedJson::object();
@@ -172,7 +172,7 @@ void read_metadata(RequestFields& fields, OrderedJson metadata, ResponseRequest&
   echo = std::move(metadata);
 }
 
-// Members of the answer with the values that were used.
+// Adds members of the answer with the values that were used.
 void add_numbers(const Json& body, ResponseRequest& request) {
   const auto number = [&](const char* key) {
     const auto found = body.find(key);
@@ -216,7 +216,7 @@ Fault read_response(OrderedJson body, int64_t max_tokens, const Recall& recall,
   read_only(fields, "background", false, "false");
   read_only(fields, "truncation", "disabled", R"("disabled")");
   fields.integer("max_tool_calls", 1,
-                 kMostTokens);  // of tools that this server has, which are none
+                 kMostTokens);  // for this server's own tools, of which there are none
   static_cast<void>(fields.find("prompt_cache_options"));  // changes nothing
   read_neutral(fields);
   read_harmless(fields);

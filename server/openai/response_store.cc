@@ -73,7 +73,7 @@ void ResponseStore::drop_idle(TimePoint now) {
   }
 }
 
-// False where there is none.
+// Returns false if there is none.
 bool ResponseStore::drop_one() {
   const auto most = std::ranges::max_element(
       owners_, {}, [](const Owners::value_type& owner) { return owner.second.bytes; });
@@ -82,7 +82,7 @@ bool ResponseStore::drop_one() {
   return true;
 }
 
-// An owner without responses goes with the last one.
+// Dropping an owner's last response drops the owner, too.
 void ResponseStore::drop(Owners::iterator owner,
                          std::list<std::shared_ptr<Entry>>::iterator entry) {
   const int64_t bytes = (*entry)->hold.bytes();

@@ -69,7 +69,7 @@ std::vector<HttpRoute> openai_routes(ServerContext& state, const Gate& gate) {
       {"POST", "/v1/completions", long_call(start_completion)},
       {"POST", "/v1/images/generations", long_call(start_image_generation)},
       {"POST", "/v1/chat/completions", long_call(start_chat)},
-      // A short request may name a long response.
+      // Even a short request may name a long response.
       {"POST", "/v1/responses",
        long_call(
            [store](ServerContext& context, const HttpRequest& request, HttpReply reply) {

@@ -14,7 +14,7 @@
 namespace runnel {
 namespace {
 
-// None where the text is no token.
+// Returns none if the text is not a token.
 std::optional<int32_t> token_of(const std::string& text) {
   int32_t token = -1;
   const char* const end = text.data() + text.size();

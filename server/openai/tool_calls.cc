@@ -12,14 +12,14 @@ namespace {
 
 using Calls = std::optional<std::vector<ToolCall>>;
 
-constexpr int kDepth = 32;  // of the arguments
+constexpr int kDepth = 32;  // nesting of the arguments
 constexpr std::array kForms = {ToolCallForm::kTagged,    ToolCallForm::kXml,
                                ToolCallForm::kPython,    ToolCallForm::kUpperList,
                                ToolCallForm::kLowerList, ToolCallForm::kFenced};
 constexpr std::string_view kSpaces = " \t\r\n";
 
 constexpr std::array kTagged = {CallTags{"<tool_call>", "</tool_call>"}};
-// Some models leave the outer tags out.
+// Some models omit the outer tags.
 constexpr std::array kXml = {CallTags{"<tool_call>", "</tool_call>"},
                              CallTags{"<function=", "</function>"}};
 constexpr std::array kPython = {CallTags{"<|tool_call_start|>", "<|tool_call_end|>"}};
@@ -37,7 +37,7 @@ Result<OrderedJson> parse(std::string_view text) {
   return parse_ordered_json(text, "a call", {kMaxCallBytes, kMaxCallBytes, kDepth});
 }
 
-// The schema of a tool; null: the request has none of that name.
+// The schema of a tool; null if the request has no tool of that name.
 const OrderedJson* function_of(const std::string& name, const OrderedJson& tools) {
   for (const OrderedJson& tool : tools) {
     const OrderedJson& function = tool.at("function");
@@ -80,14 +80,14 @@ Calls read_json(std::string_view body) {
   return calls.empty() ? Calls() : calls;
 }
 
-// Null where `object` is null or no object, or lacks it.
+// Null if `object` is null, is not an object, or lacks the member.
 const OrderedJson* member_of(const OrderedJson* object, const std::string& key) {
   if (object == nullptr || !object->is_object()) return nullptr;
   const auto found = object->find(key);
   return found == object->end() ? nullptr : &*found;
 }
 
-// A value of an XML parameter is a text where the schema says so, or does not say; else it is JSON.
+// A value of an XML parameter is text if the schema says so or says nothing. Otherwise it is JSON.
 OrderedJson value_of(std::string_view text, const std::string& key, const OrderedJson* function) {
   const OrderedJson* const properties = member_of(member_of(function, "parameters"), "properties");
   const OrderedJson* const type = member_of(member_of(properties, key), "type");
@@ -98,7 +98,7 @@ OrderedJson value_of(std::string_view text, const std::string& key, const Ordere
   return json.ok() ? std::move(*json) : OrderedJson(text);
 }
 
-// Takes what is before `end` from `text`, and `end` itself.
+// Takes the text before `end` from `text`, and `end` itself.
 std::optional<std::string_view> take_until(std::string_view& text, std::string_view end) {
   const size_t at = text.find(end);
   if (at == std::string_view::npos) return {};
@@ -114,7 +114,7 @@ std::string_view without_breaks(std::string_view text) {
   return text;
 }
 
-// "f>" and parameters; `text` begins after "<function=".
+// Reads "f>" and parameters. `text` begins after "<function=".
 std::optional<ToolCall> xml_call(std::string_view text, const OrderedJson& tools) {
   const auto name = take_until(text, ">");
   if (!name || stripped(*name).empty()) return {};
@@ -135,7 +135,7 @@ std::optional<ToolCall> xml_call(std::string_view text, const OrderedJson& tools
 }
 
 Calls read_xml(std::string_view body, const OrderedJson& tools) {
-  // Without the outer tags, the opening one is gone, and so is the closing one.
+  // If the outer tags are omitted, the opening and the closing tag are already removed.
   if (!stripped(body).starts_with("<function=")) {
     auto call = xml_call(body, tools);
     return call ? Calls({std::move(*call)}) : Calls();

@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-constexpr JsonLimits kLimits{INT64_MAX, INT64_MAX, 64};  // of text that is part of the program
+constexpr JsonLimits kLimits{INT64_MAX, INT64_MAX, 64};  // for text that is part of the program
 
 OrderedJson parsed(std::string_view text) {
   Result<OrderedJson> json = parse_ordered_json(text, "openapi.json", kLimits);
@@ -25,7 +25,7 @@ void add_members(const OrderedJson& from, OrderedJson& to) {
   }
 }
 
-// Puts `value` where `text` has the name of the limit: "limits.samples", with its quotes.
+// Replaces the name of the limit in `text` by `value`: "limits.samples", with its quotes.
 void fill(const Limit& limit, int64_t value, std::string& text) {
   const std::string name = "\"limits." + std::string(limit.name) + "\"";
   const std::string number = std::to_string(value);

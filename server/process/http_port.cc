@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kHttpFlag = "--http-address";
 constexpr int kThreads = 2;
-constexpr int kLingeringShare = 8;  // one of so many connections may linger
+constexpr int kLingeringShare = 8;  // one of this many connections may linger
 
 HttpLimits http_limits(const ServerConfig& config) {
   HttpLimits limits;
@@ -23,7 +23,7 @@ HttpLimits http_limits(const ServerConfig& config) {
   limits.body_bytes = config.limit(limits::kMessageBytes);
   limits.body_setting = "limits.message_bytes";
   limits.bodies_bytes = config.limit(limits::kNetworkBytes);
-  // By then the call has been ended, and its end has not been taken either.
+  // By then the call has been ended, and the client has not taken that end either.
   limits.write_timeout = 2 * std::chrono::milliseconds(config.limit(limits::kStallTimeoutMs));
   return limits;
 }

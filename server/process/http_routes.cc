@@ -19,7 +19,7 @@ namespace {
 
 struct HttpDoor {
   std::vector<HttpRoute> (*routes)(ServerContext& state, const Gate& gate);
-  std::string_view (*description)();  // its openapi.json
+  std::string_view (*description)();  // its openapi.json file
 };
 
 constexpr HttpDoor kDoors[] = {{openai_routes, openai_description},

@@ -10,12 +10,12 @@ namespace {
 
 // Measured, rounded up (tests/end_to_end/bounds_test.py).
 constexpr int64_t kConnectionBytes = 32 << 10;
-// What TLS adds, most of it a first message of the handshake that is as long as one may be.
+// What TLS adds. Most of it is a first handshake message of maximum length.
 constexpr int64_t kTlsBytes = 224 << 10;
-// The memory of a session in addition to its state and its record: its entry in the table, names.
+// The memory of a session besides its state and its record: its entry in the table, and names.
 constexpr int64_t kSessionBytes = 1 << 10;
-// The library holds more than its budget for a moment, while it ends calls for it, and the
-// allocator keeps some of what it is given back.
+// The library may exceed its budget briefly, while it ends calls because of it. The allocator keeps
+// some of the memory that is freed.
 constexpr int64_t kNetworkFactor = 2;
 constexpr int64_t kNetworkBeside = 64 << 20;
 
@@ -40,8 +40,8 @@ MemoryBound memory_bound(const ServerConfig& config, int64_t sessions, int64_t m
 
 MemoryAllowance memory_allowance(const ServerConfig& config, const MemoryBound& bound,
                                  int64_t reload) {
-  // Of messages on their way, the bytes once: gRPC copies the headers of a connection that is cut
-  // off up to three times, and the figure must hold then, too.
+  // Counts the bytes of messages on their way once. gRPC copies the headers of a connection that is
+  // cut off up to three times, and the figure must hold then, too.
   const int64_t network = bound.network - config.limit(limits::kNetworkBytes);
   return {.fixed = bound.start + network + bound.records + bound.http + bound.metrics + reload,
           .per_connection = connection_bytes(config),

@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kMetricsFlag = "--metrics-address";
 
-// For the few who ask now and then.
+// Sized for a few clients that ask now and then.
 HttpLimits metrics_limits() {
   HttpLimits limits;
   limits.connections = {
@@ -42,7 +42,7 @@ int metrics_port_connections() { return metrics_limits().connections.in_all; }
 
 int64_t metrics_port_bytes(int64_t text_bytes) {
   const HttpLimits limits = metrics_limits();
-  // A string may have twice the room that it needs.
+  // A string may have twice the capacity that it needs.
   return http_bytes(limits) + limits.connections.in_all * 2 * text_bytes;
 }
 

@@ -11,7 +11,7 @@
 namespace runnel {
 namespace {
 
-struct Stopped {};  // thrown through the loading, which knows nothing of it
+struct Stopped {};  // thrown through the loading code, which does not know it
 
 double seconds_between(TimePoint begin, TimePoint end) {
   return std::chrono::duration<double>(end - begin).count();
@@ -25,7 +25,7 @@ Result<ServedModel> ModelLoader::load(const ModelConfig& from, const ShowLoading
     if (show) show(done, all);
   };
   log_.info("load", {{"path", from.path}});
-  auto files = files_of(from);  // a change from here on is seen by the next reload
+  auto files = files_of(from);  // the next reload notices changes from here on
   const int64_t before = process_figures().resident_bytes;
   const TimePoint begun = clock_.now();
   Result<ServedModel> loaded = Status(Code::kCancelled, "the server is shutting down");

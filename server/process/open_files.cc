@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-// The transport's and the listener's (see listener.h).
+// One of the transport's and one of the listener's (see listener.h).
 constexpr int64_t kFilesPerConnection = 2;
 // Listening sockets, event loops, a bundle that is being loaded, a device, logs.
 constexpr int64_t kFilesOfTheProcess = 128;

@@ -93,8 +93,8 @@ void log_model(const ServedModel& model, const EventLog& log) {
                      {"weights", model.weight_digest}});
 }
 
-// Says what the process may come to use, and holds its clients to it. RESOURCE_EXHAUSTED where the
-// process may not have as much.
+// Logs how much memory the process may come to use, and limits its clients to that.
+// RESOURCE_EXHAUSTED if the process may not use that much.
 Status bound_memory(const ServerConfig& config, Server& server, const EventLog& log) {
   int64_t sessions = 0;
   int64_t loaded = 0;
@@ -139,7 +139,7 @@ void log_report(const ReloadReport& report, const EventLog& log) {
                       {"refused", std::ssize(report.refused)}});
 }
 
-// Reads the settings again, and has the models follow them.
+// Reads the settings again, and makes the models follow them.
 Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereading,
                             const ModelLoader& loader, Server& server, const EventLog& log) {
   const Result<ServerConfig> wanted = rereading.read();
@@ -173,8 +173,8 @@ int failed(const EventLog& log, int code, const Status& status) {
   return code;
 }
 
-// Ends the process without destructors. gRPC 1.51 waits forever at its end for a thread of its own
-// that the system did not give it.
+// Ends the process without running destructors. At its end, gRPC 1.51 would wait forever for a
+// thread of its own that the system could not create.
 [[noreturn]] void leave(const EventLog& log, const Status& cause) {
   std::_Exit(failed(log, kExitFailed, cause));
 }
@@ -186,13 +186,13 @@ Status no_thread(const std::system_error& error) {
           std::string("the system gives no thread: ") + error.what() + limits_on_threads()};
 }
 
-// Why the process ends before it serves.
+// Why the process ends before serving.
 struct Failure {
   int exit_code = 0;
   Status status;
 };
 
-// Loads and serves the models of the start. OK where the process is to stop, too.
+// Loads and serves the models of the start. Also OK if the process is to stop.
 Failure serve_first(const ServerConfig& config, const ModelLoader& loader, ServedModels& models,
                     StopSignal& stop, const ShowLoading& show_loading) {
   std::vector<std::string> names;
@@ -209,7 +209,7 @@ Failure serve_first(const ServerConfig& config, const ModelLoader& loader, Serve
 }
 
 struct HttpPorts {
-  std::unique_ptr<HttpServer> metrics, doors;  // null where there is no address for it
+  std::unique_ptr<HttpServer> metrics, doors;  // null without an address
 };
 
 Status open_http_ports(const ServerConfig& config, Server& server, const EventLog& log,
@@ -230,7 +230,7 @@ Status open_http_ports(const ServerConfig& config, Server& server, const EventLo
   return {};
 }
 
-// Until a signal that stops comes, or a device fails: gives its failure.
+// Runs until a signal to stop arrives, or a device fails. Returns the device's failure.
 Status serve_until_the_end(Server& server, const EventLog& log, StopSignal& stop,
                            Reloader& reloader) {
   int signal = 0;
@@ -245,9 +245,9 @@ Status serve_until_the_end(Server& server, const EventLog& log, StopSignal& stop
   return failure;
 }
 
-// Serves for the lame-duck period of a server that is to stop, while readiness is off: proxies turn
-// away before a call is refused. A second signal ends the period, and so does a device that fails:
-// gives its failure.
+// Serves for the lame-duck period of a server that is to stop. Readiness is off, so that proxies
+// turn away before a call is refused. A second signal ends the period, and so does the failure of a
+// device, which is returned.
 Status serve_as_lame_duck(Server& server, Duration period, const EventLog& log, StopSignal& stop) {
   if (!server.serving() || period == Duration(0)) return {};
   log.info("lame_duck", {{"ms", int64_t{period / std::chrono::milliseconds(1)}}});
@@ -264,8 +264,8 @@ Status serve_as_lame_duck(Server& server, Duration period, const EventLog& log, 
   return failure;
 }
 
-// Whether a thread still waits for the store after the drain, for longer than a call may. It cannot
-// be ended, and the server would wait for it.
+// Whether a thread still waits for the store after the drain, and longer than a call may. The
+// thread cannot be ended, and the server would wait for it.
 bool is_store_hanging(Server& server, const ServerConfig& config, const EventLog& log) {
   const auto kept = server.context().kept;
   const Duration at_most =
@@ -299,7 +299,8 @@ int give_up(const Process& process, int code, const Status& cause) {
 // Opens all ports and loads the models. The exit code is 0 if the server is ready, or is to stop.
 Failure start(const Process& process, HttpPorts& ports) {
   const auto& [config, log, loader, show_loading, stop, server] = process;
-  // First the port: who asks while the models load hears that it is not ready.
+  // The port comes first, so that a client that asks while the models load learns that it is not
+  // ready.
   if (Status s = server.start(); !s.ok()) return {exit_code_of(s), s};
   if (Status s = open_http_ports(config, server, log, ports); !s.ok()) return {exit_code_of(s), s};
   const Failure first = serve_first(config, loader, server.models(), stop, show_loading);
@@ -321,7 +322,7 @@ int start_and_serve(const Process& process, const Rereading& rereading,
     return reload(config, rereading, loader, server, log);
   });
   server.set_reload([&](ReloadDone done) { return reloader.ask(std::move(done)); });
-  HttpPorts ports;  // end after the drain, before the server
+  HttpPorts ports;  // destroyed after the drain, before the server
   if (const Failure cause = start(process, ports); !cause.status.ok()) {
     return give_up(process, cause.exit_code, cause.status);
   }

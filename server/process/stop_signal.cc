@@ -33,7 +33,7 @@ StopSignal::~StopSignal() {
     std::lock_guard lock(mutex_);
     over_ = true;
   }
-  pthread_kill(thread_.native_handle(), SIGTERM);  // wakes sigwait; blocked everywhere else
+  pthread_kill(thread_.native_handle(), SIGTERM);  // wakes sigwait; blocked in other threads
   thread_.join();
 }
 

@@ -17,11 +17,11 @@
 namespace runnel {
 namespace {
 
-// Signals, reloads, keys, tasks, bodies, three listeners, HTTP's two.
+// Signals, reloads, keys, tasks, bodies, three listeners, and two for HTTP.
 constexpr int64_t kOfTheProcess = 12;
 constexpr int64_t kOfAModel = 2;  // its engine, and the one that replaces it in a reload
-// gRPC 1.51: pollers of calls, timers, events. Its two executors grow to two threads for each
-// processor, if closures wait for one; on large machines they stay far below that.
+// gRPC 1.51: pollers of calls, timers, events. Its two executors grow to two threads per processor
+// if closures wait for one. On large machines they stay far below that.
 constexpr int64_t kOfGrpc = 12;
 constexpr int64_t kOfGrpcEachProcessor = 4, kMostOfExecutors = 64;
 

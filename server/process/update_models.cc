@@ -15,8 +15,8 @@ namespace {
 
 using ModelPointer = std::shared_ptr<const ServedModel>;
 
-// The model that is served from the path and under the name that `from` asks for; null: none. Where
-// the files have got another name, the models of both may be served: then that of these files.
+// The served model with the path and the name that `from` asks for; null if there is none. If the
+// same path has given two models, both may be served; then it is the one with these files.
 ModelPointer served_from(const ServedModels& models, const ModelConfig& from,
                          const FileStamps& files) {
   const auto all = models.all();
@@ -33,8 +33,9 @@ Status two_named(const std::string& name) {
   return {Code::kAlreadyExists, "two models are named " + quote(name) + "; give one another name"};
 }
 
-// Has one model of the configuration served; `taken` are the names of those before it. `name` is
-// the model's, or that of the one which stays in its place; empty: there is none.
+// Makes one model of the configuration served. `taken` has the names of the models before it.
+// `name` is set to the model's name, or to that of the running model that stays; empty if there is
+// none.
 Status serve_one(ServedModels& models, const ModelConfig& from, const LoadOne& load,
                  std::set<std::string>& taken, std::string& name, ReloadReport& report) {
   const auto files = files_of(from);
@@ -60,7 +61,7 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 
 FileStamps files_of(const ModelConfig& from) {
   FileStamps files = directory_stamp(from.path);
-  // No file of a directory has "/" in its name.
+  // No file in a directory has "/" in its name, so the key is unique.
   const std::string& chat = from.chat_template;
   if (!chat.empty()) files["/" + chat] = file_stamp(chat);
   return files;

@@ -17,7 +17,7 @@ namespace runnel {
 namespace {
 
 constexpr const char* kCall = "GetStatus";
-constexpr double kNanoseconds = 1e9;   // in a second
+constexpr double kNanoseconds = 1e9;   // in one second
 constexpr int64_t kMostSymbols = 256;  // of a model: a page asks for the status every second
 
 OrderedJson image_json(const Spec& spec) {
@@ -27,19 +27,19 @@ OrderedJson image_json(const Spec& spec) {
           {"channels", spec.image->channels}};
 }
 
-// The value that a client puts first, as training did; null where there is none.
+// The value that a client puts first, as in training; null if there is none.
 OrderedJson begin_json(const Spec& spec) {
   const bool is_given = spec.begin && spec.begin->histogram.empty();
   return is_given ? OrderedJson(spec.begin->value) : OrderedJson();
 }
 
-// How the values are written; null where they are numbers, or too many to be listed.
+// How the values are written; null if they are numbers, or too many to list.
 OrderedJson symbols_json(const Spec& spec) {
   const bool is_listed = !spec.symbols.empty() && std::ssize(spec.symbols) <= kMostSymbols;
   return is_listed ? OrderedJson(spec.symbols) : OrderedJson();
 }
 
-// What the model is.
+// Describes the model.
 OrderedJson described(const ServedModel& model) {
   const Engine& engine = *model.engine;
   const Spec& spec = engine.spec();
@@ -57,7 +57,7 @@ OrderedJson described(const ServedModel& model) {
           {"has_chat", model.chat != nullptr}};
 }
 
-// What its sessions hold, and what all models of its name have counted.
+// Adds what the model's sessions hold, and what all models of its name have counted.
 void add_figures(const ServedModel& model, const ModelFigures& figures, OrderedJson& json) {
   const EngineStats stats = model.engine->stats();
   json["sessions"] = stats.sessions;
@@ -77,7 +77,7 @@ OrderedJson status_json(const ServerContext& state, const Caller& caller) {
   OrderedJson models = OrderedJson::array();
   for (const auto& [name, model] : usable) {
     const auto counted = figures.find(name);
-    if (counted == figures.end()) continue;  // retired since
+    if (counted == figures.end()) continue;  // retired in the meantime
     models.push_back(described(*model));
     add_figures(*model, counted->second, models.back());
   }

@@ -29,13 +29,14 @@ std::string query_field(const HttpRequest& request, std::string_view field) {
   return query_of(request.target, rest_word(field));
 }
 
-// INVALID_ARGUMENT where the text is neither "true" nor "false"; an empty one is false.
+// Parses a boolean; an empty text is false. INVALID_ARGUMENT if the text is anything other than
+// "true" or "false".
 Result<bool> boolean_of(const std::string& text, std::string_view field) {
   if (text.empty() || text == "true" || text == "false") return text == "true";
   return invalid_argument(place_of(field) + " must be true or false");
 }
 
-// Without memory for what is to be sent the reply ends by itself.
+// Without memory for what must be sent, the reply ends by itself.
 template <typename Send>
 void try_to(Send send) {
   static_cast<void>(within_memory([&] {
@@ -73,7 +74,7 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
     return {};
   }
 
-  // Reads the terms of the query.
+  // Reads the terms from the query.
   static Status read_terms(const HttpRequest& request, ExportTerms& terms) {
     const auto any_owner = boolean_of(query_field(request, fields::kAnyOwner), fields::kAnyOwner);
     if (!any_owner.ok()) return any_owner.status();
@@ -97,7 +98,7 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
     reply_.write(piece, [self = shared_from_this()](bool taken) { self->call_->written(taken); });
   }
 
-  // A file that is cut off lacks its last chunk.
+  // A file that was cut off lacks its last chunk.
   void finish(const Status& status) override {
     const auto self = std::move(self_);
     try_to([&] {
@@ -136,7 +137,7 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
   }
 
  private:
-  // The first message, as gRPC has it, is in the head of the request.
+  // The head of the request has the fields of gRPC's first message.
   void read() override {
     if (call_->opened() == nullptr) return deal([this] { return open(); });
     reply_.read([self = shared_from_this()](HttpPiece piece) {
@@ -144,7 +145,7 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
     });
   }
 
-  // Has a message dealt with; what is not OK ends the call.
+  // Handles a message. If that fails, the call ends.
   template <typename With>
   void deal(With with) {
     if (!call_->arrived()) return;
@@ -188,7 +189,7 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
     try_to([this] { reply_.abort(); });
   }
 
-  // Before the end of the file ABORTED is that of a client who sends too slowly.
+  // ABORTED before the end of the file means that the client sends too slowly.
   Fault fault_of_call(const Status& status) const {
     if (status.code() != Code::kAborted || closed_) return rest_fault(status);
     return {Status(Code::kDeadlineExceeded, "the body took too long to come; send it sooner")};

@@ -26,7 +26,7 @@ OrderedJson sessions_json(const std::vector<SessionInfo>& sessions, const Served
   return {{"object", "list"}, {"data", std::move(data)}, {"has_more", has_more}};
 }
 
-// Answers with the one session. The call lives until its answer has gone.
+// Answers with one session. The call lives until its answer has been sent.
 SessionReply one(LaterCall& call) {
   return [&call](const SessionInfo& session, const ServedModel& model) {
     call.name_session(session.key.id);
@@ -34,7 +34,7 @@ SessionReply one(LaterCall& call) {
   };
 }
 
-// Each: OK if the engine will answer.
+// Each returns OK if the engine will answer.
 
 Fault create(LaterCall& call, const HttpRequest& request) {
   const Result<Json> body = read_body(call, request.body);
@@ -61,7 +61,7 @@ Fault list(LaterCall& call, const HttpRequest& request) {
       list_sessions(call, query_of(request.target, "model"), limit->value_or(0), after,
                     [&call](const SessionPage& page, const ServedModel& model) {
                       OrderedJson answer = sessions_json(page.sessions, model, !page.next.empty());
-                      // Sessions that have just ended are left out, so a page may have none.
+                      // Sessions that have just ended are left out, so a page may be empty.
                       if (!page.next.empty()) answer["last_id"] = page.next;
                       call.answer(answer);
                     }));

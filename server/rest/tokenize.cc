@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kTokenBytes = 64;      // of a token in an answer, which doubles as it grows
 constexpr int64_t kAnswerFactor = 40;    // of text: twice in the answer, escaped, and as it grows
-constexpr int64_t kCharacterFactor = 3;  // of a byte that is no character
+constexpr int64_t kCharacterFactor = 3;  // of a byte that is not a character
 
 // llama-server's field or vLLM's.
 std::string text_of(RequestFields& fields) {
@@ -48,7 +48,7 @@ Fault tokenize(ShortCall& call) {
   return {};
 }
 
-// As vLLM has it, of `?model=`: the text of the value with which the model's texts end.
+// As in vLLM, but with `?model=`: describes the text of the value that ends the model's texts.
 Fault describe_tokenizer(ShortCall& call) {
   const std::string model = query_of(call.request.target, "model");
   if (Fault fault = call.find_model(model); !fault.ok()) return fault;
@@ -65,8 +65,7 @@ Fault describe_tokenizer(ShortCall& call) {
   return {};
 }
 
-// The text of `tokens`, no longer than that of a prompt. The caller asked for the model by this
-// name.
+// The text of `tokens`, no longer than a prompt may be. `model` is the name that the caller used.
 Result<std::string> text_of(const std::vector<int32_t>& tokens, const std::string& model,
                             ShortCall& call) {
   const Tokenizer& tokenizer = *call.model->tokenizer;
