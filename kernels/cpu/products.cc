@@ -130,11 +130,15 @@ void CpuOperations::multiply_by_rows(const Product& product) {
 // Threads share the panels of all these products.
 void CpuOperations::multiply_by_panels(std::span<const Product> products) {
   int64_t work = 0;
-  for (const Product& one : products) work += work_of(one);
+  int panels = 0;
+  for (const Product& one : products) {
+    work += work_of(one);
+    panels += panels_of(one);
+  }
   const int threads = sharing_.threads_for(work);
   const bool equal = sharing_.tasks_for(work) <= threads;
-  const PanelTasks tasks(products, kernels_.panel, equal ? threads : kTasksOfAThread * threads,
-                         equal);
+  const int count = std::min(equal ? threads : kTasksOfAThread * threads, panels);
+  const PanelTasks tasks(products, kernels_.panel, count, equal);
   sharing_.share(tasks.count(), [&](int task) {
     tasks.run(task,
               [&](size_t i, int first, int last) { multiply_panels(products[i], first, last); });
