@@ -175,6 +175,15 @@ class CudaBlock {
     mine += __shfl_xor_sync(~0U, mine, mask);
 #endif
   }
+  template <typename X, typename Y>
+  __host__ __device__ RUNNEL_INLINE void fold([[maybe_unused]] const X& x,
+                                              [[maybe_unused]] const Y& y,
+                                              [[maybe_unused]] int mask) {
+#ifdef __CUDA_ARCH__
+    const float other = __shfl_xor_sync(~0U, y(thread()), mask);
+    x(thread()) += other;
+#endif
+  }
   template <typename X>
   __host__ __device__ RUNNEL_INLINE void fold_largest([[maybe_unused]] const X& x,
                                                       [[maybe_unused]] int mask) {
@@ -287,7 +296,7 @@ class CudaBlock {
                                  [[maybe_unused]] unsigned ranks) {
 #ifdef RUNNEL_HAS_CLUSTERS
     const uint32_t here = shared_address(to);
-    if (ranks == 0) {
+    if (ranks == 0) [[likely]] {
       fetch_at(here, from, bytes, shared_address(barrier));
     } else {
       fetch_for(ranks, here, from, bytes, shared_address(barrier));

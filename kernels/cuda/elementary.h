@@ -12,17 +12,14 @@
 
 namespace runnel::cuda {
 
-// exp(x) for x <= most <= 88 (larger x counts as `most`), 0 below -87. Within 1 ulp. Cody-Waite: x
-// = n ln 2 + r with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose remainder is
-// 5e-9.
-RUNNEL_DEVICE constexpr float exp_up_to(float most, float x) {
-  if (!(x >= -87.0F)) return 0.0F;
+// exp(x) for x in [-87, 88]. Within 1 ulp. Cody-Waite: x = n ln 2 + r with |r| <= ln 2 / 2, then
+// the Taylor polynomial of degree 7, whose remainder is 5e-9.
+RUNNEL_DEVICE constexpr float exp_within(float x) {
   constexpr float kShift = 0x1.8p23F;
-  const float clamped = x < most ? x : most;
-  const float shifted = clamped * 0x1.715476p+0F + kShift;
+  const float shifted = x * 0x1.715476p+0F + kShift;
   const float n = shifted - kShift;
   // ln 2 in two parts; n times the first is exact.
-  const float r = (clamped - n * 0x1.62e4p-1F) - n * 0x1.7f7d1cp-20F;
+  const float r = (x - n * 0x1.62e4p-1F) - n * 0x1.7f7d1cp-20F;
   float p = 1.0F / 5040.0F;
   p = std::fma(p, r, 1.0F / 720.0F);
   p = std::fma(p, r, 1.0F / 120.0F);
@@ -35,10 +32,19 @@ RUNNEL_DEVICE constexpr float exp_up_to(float most, float x) {
   return bit_cast<float>(bit_cast<uint32_t>(p) + exponent);
 }
 
+// exp(x) for x <= most <= 88 (larger x counts as `most`), 0 below -87.
+RUNNEL_DEVICE constexpr float exp_up_to(float most, float x) {
+  if (!(x >= -87.0F)) return 0.0F;
+  return exp_within(x < most ? x : most);
+}
+
 RUNNEL_DEVICE constexpr float exp_nonpositive(float x) { return exp_up_to(0.0F, x); }
 
-// elu(x) + 1.
-RUNNEL_DEVICE constexpr float phi(float x) { return x > 0.0F ? x + 1.0F : exp_nonpositive(x); }
+// elu(x) + 1. Every thread computes the exponential, so that the threads of a warp do not part.
+RUNNEL_DEVICE constexpr float phi(float x) {
+  const float below = exp_within(x < 0.0F ? x > -87.0F ? x : -87.0F : 0.0F);
+  return x > 0.0F ? x + 1.0F : x >= -87.0F ? below : 0.0F;
+}
 
 // A feature map that maps each number by itself.
 RUNNEL_DEVICE constexpr float phi(FeatureMap map, float x) {

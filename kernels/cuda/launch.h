@@ -28,6 +28,7 @@
 //   mma(c, a, b)              on every warp, c(t) += a(t) b(t) on tensor cores (fragments.h)
 //   mma<n>(c, a, b)           the same with c(t, i) += a(t, i) b(t, i), for i from 0 to n - 1
 //   fold(x, mask)             x(t) += x(t ^ mask) for every thread t; both are in one warp
+//   fold(x, y, mask)          x(t) += y(t ^ mask) in the same way; x and y are different numbers
 //   fold_largest(x, mask)     x(t) = max(x(t), x(t ^ mask)) in the same way; no x(t) is a NaN
 //   prefetch(from, bytes)     in ahead(): prefetches memory into the device's cache, 16 bytes at a
 //                             time. No kernel may write to this memory

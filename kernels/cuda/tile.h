@@ -39,17 +39,21 @@ struct TileSizes {
 inline constexpr int32_t kFrozen = INT32_MIN;
 
 // The index of the pair of elements (row, k) and (row, k + 1), where k is even, in a product's
-// inputs in bf16: [step of 16 inputs][lane][4 pairs], the fragments A.
+// inputs in bf16: [step of 16 inputs][lane][4 pairs], the fragments A. It is computed with unsigned
+// numbers, whose divisions by powers of two are single instructions.
 RUNNEL_DEVICE constexpr int tile_pair_index(int row, int k) {
-  const int lane = row % 8 * 4 + k % 8 / 2;
-  return (k / kTileK * kWarp + lane) * 4 + k % kTileK / 8 * 2 + row / 8;
+  const auto m = static_cast<unsigned>(row);
+  const auto n = static_cast<unsigned>(k);
+  const unsigned lane = m % 8 * 4 + n % 8 / 2;
+  return static_cast<int>((n / kTileK * kWarp + lane) * 4 + n % kTileK / 8 * 2 + m / 8);
 }
 
 // The index of output (row, column) of a projection. Four adjacent columns are together, then come
 // the rows, so that a run of columns is contiguous. An unused row separates the columns, so that
 // the columns of a row are in different banks.
 RUNNEL_DEVICE constexpr int projected_index(int row, int column) {
-  return (column / 4 * (kTileRows + 1) + row) * 4 + column % 4;
+  const auto n = static_cast<unsigned>(column);
+  return (static_cast<int>(n / 4) * (kTileRows + 1) + row) * 4 + static_cast<int>(n % 4);
 }
 
 // A slot of the ring of weights: four chunks of a tile of eight outputs. With a split weight, they

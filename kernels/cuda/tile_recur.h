@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/elementary.h"
@@ -12,6 +13,7 @@
 #include "kernels/cuda/recur.h"
 #include "kernels/cuda/replay.h"
 #include "kernels/cuda/tile.h"
+#include "kernels/cuda/tile_weights.h"
 #include "kernels/device.h"
 
 namespace runnel::cuda {
@@ -20,8 +22,18 @@ namespace runnel::cuda {
 struct LaneShare {
   int group;   // the first pair of rows: 0 to 3
   int column;  // the first column
-  // Row `i` of the lane's eight rows.
-  RUNNEL_DEVICE int row(int i) const { return group + i / 2 * 4 + i % 2 * 16; }
+  // Row `i` of the lane's eight rows is group + ahead(i).
+  RUNNEL_DEVICE static constexpr int ahead(int i) { return i / 2 * 4 + i % 2 * 16; }
+  RUNNEL_DEVICE int row(int i) const { return group + ahead(i); }
+  // The part of S that the lane owns, as Quads: row `i` is at index quads_ahead(i).
+  template <typename Float>
+  RUNNEL_DEVICE auto* quads(Float* state) const {
+    using Of = std::conditional_t<std::is_const_v<Float>, const Quad, Quad>;
+    return reinterpret_cast<Of*>(state + group * kTileHeadSize + column);
+  }
+  RUNNEL_DEVICE static constexpr int quads_ahead(int i) {
+    return ahead(i) * kTileHeadSize / Quad::kWidth;
+  }
 };
 RUNNEL_DEVICE constexpr LaneShare lane_share(int lane) { return {lane / 8, lane % 8 * 4}; }
 
@@ -47,15 +59,10 @@ struct TileStates {
 template <typename Block, typename Sizes>
 class TileRecurrence {
  public:
-  // The block computes heads [first_head, first_head + heads).
-  RUNNEL_DEVICE TileRecurrence(Block& block, Tile<Sizes>& tile, int rows, int first_head, int heads,
+  // The block computes its share of the heads.
+  RUNNEL_DEVICE TileRecurrence(Block& block, Tile<Sizes>& tile, int rows, Rank rank,
                                const TileStates& states)
-      : block_(block),
-        tile_(tile),
-        items_(rows * heads),
-        first_head_(first_head),
-        heads_(heads),
-        states_(states) {}
+      : block_(block), tile_(tile), rank_(rank), rows_(rows), states_(states) {}
 
   // To be called by all threads before gather().
   RUNNEL_DEVICE void prepare(int t) {
@@ -73,14 +80,14 @@ class TileRecurrence {
     }
   }
 
-  // Advances the fetched states over one input of each live row. Calls out(row, column, y), where y
-  // is the outputs at `column` and the three columns after it.
+  // Advances the fetched states over one input of each live row. Calls out(row, column, two) with
+  // the outputs at `column` and at the next column.
   template <typename Out>
   RUNNEL_DEVICE RUNNEL_INLINE void run(int64_t offset, int step, const Out& out) {
     constexpr int kTogether = kStatesAhead * kTileWarps;
     bool more = true;
     for (int first = kTogether; more; first += kTogether) {
-      more = first < items_;
+      more = first < items();
       RUNNEL_UNROLL
       for (int i = 0; i < kStatesAhead; ++i) {
         run_items({offset, step, i}, more ? first + i * kTileWarps : -1, held_[i], out);
@@ -110,12 +117,24 @@ class TileRecurrence {
   static constexpr int kLogOffset = kTileHeadSize * kTileHeadSize + kTileHeadSize;  // floats
   static constexpr int kEntryFloats = 2 * kTileHeadSize;
 
+  // The block's heads. They are computed each time, because registers are scarce: one that is
+  // spilled is read back only after the states.
+  RUNNEL_DEVICE int first_head() const { return rank_.first(Sizes::kHeads); }
+  RUNNEL_DEVICE int heads() const { return rank_.end(Sizes::kHeads) - first_head(); }
+  // Heads of rows; the heads of a row are adjacent.
+  RUNNEL_DEVICE int items() const { return rows_ * heads(); }
   RUNNEL_DEVICE int row_of(int item) const {
-    return static_cast<int>(static_cast<unsigned>(item) / static_cast<unsigned>(heads_));
+    if constexpr ((Sizes::kHeads & (Sizes::kHeads - 1)) == 0) {
+      int log = 0;  // of the heads of a block, which are a power of two
+      while (Sizes::kHeads >> log > 1) ++log;
+      return item >> (log > rank_.log ? log - rank_.log : 0);
+    } else {
+      return static_cast<int>(static_cast<unsigned>(item) / static_cast<unsigned>(heads()));
+    }
   }
   // The index of the head among all heads of the network.
   RUNNEL_DEVICE int head_of(const Held& held) const {
-    return first_head_ + held.item - held.batch_row * heads_;
+    return first_head() + held.item - held.batch_row * heads();
   }
   RUNNEL_DEVICE float* state(int64_t offset, const Held& held) const {
     const States& states = states_.states;
@@ -130,11 +149,13 @@ class TileRecurrence {
                                              typename Block::template Each<Held>& held,
                                              const Out& out) {
     typename Block::template Each<Quad> sums;
+    typename Block::template Each<Half> half;
     typename Block::template Each<float> normalizer;
     typename Block::template Each<Place> place;
     block_.each([&](int t) {
       place[t] = {held[t].item, held[t].batch_row, head_of(held[t])};
-      if (states_.flush > 1) block_.await(&tile_.logged[t / kWarp][turn.ahead], turn_);
+      if (states_.flush > 1) [[unlikely]]
+        block_.await(&tile_.logged[t / kWarp][turn.ahead], turn_);
       if (held[t].item < 0) return;
       catch_up(turn, t, held[t]);
       features(t, held[t]);
@@ -147,21 +168,35 @@ class TileRecurrence {
       }
       if (behind >= 0) load(turn, behind + t / kWarp, t % kWarp, held[t]);
     });
-    for (int mask = 8; mask <= 16; mask *= 2) {
-      for (int j = 0; j < Quad::kWidth; ++j) {
-        block_.fold([&](int t) -> float& { return sums[t].at[j]; }, mask);
-      }
+    // Groups 2 g and 2 g + 1 each take the sums of two of the four columns.
+    block_.each([&](int t) { half[t] = half_of(sums[t], has_upper(t)); });
+    for (int j = 0; j < 2; ++j) {
+      block_.fold([&](int t) -> float& { return half[t].kept[j]; },
+                  [&](int t) -> float& { return half[t].given[j]; }, 8);
+    }
+    for (int j = 0; j < 2; ++j) {
+      block_.fold([&](int t) -> float& { return half[t].kept[j]; }, 16);
     }
     for (int mask = 1; mask <= 2; mask *= 2) {
       block_.fold([&](int t) -> float& { return normalizer[t]; }, mask);
     }
     block_.each([&](int t) {
       const LaneShare share = lane_share(t % kWarp);
-      if (place[t].item < 0 || share.group != 0) return;  // four lanes have the same result
+      if (place[t].item < 0 || share.group >= 2) return;  // two lanes have the same result
       const float divisor = normalizer[t] + states_.eps;
-      for (float& y : sums[t].at) y = y / divisor;
-      out(place[t].row, place[t].head * kTileHeadSize + share.column, sums[t]);
+      const int column = place[t].head * kTileHeadSize + share.column + (has_upper(t) ? 2 : 0);
+      out(place[t].row, column, Two{{half[t].kept[0] / divisor, half[t].kept[1] / divisor}});
     });
+  }
+  // Two of the four sums of a thread, and the other two, which belong to another thread.
+  struct Half {
+    float kept[2], given[2];
+  };
+  RUNNEL_DEVICE static bool has_upper(int t) { return lane_share(t % kWarp).group % 2 != 0; }
+  RUNNEL_DEVICE static Half half_of(const Quad& sums, bool upper) {
+    const float* at = sums.at;
+    return {{upper ? at[2] : at[0], upper ? at[3] : at[1]},
+            {upper ? at[0] : at[2], upper ? at[1] : at[3]}};
   }
 
   // A warp's scratch memory: phi(q) and phi(k), by place_in_group(), and their parts of phi(q) . z,
@@ -175,42 +210,45 @@ class TileRecurrence {
 
   // Loads zeros if there is no item. Otherwise the old values would stay alive in registers.
   RUNNEL_DEVICE RUNNEL_INLINE void load(const Turn& turn, int item, int lane, Held& to) {
-    to = {};
-    const int warp = item % kTileWarps;
-    const int row = item < items_ ? row_of(item) : 0;
-    if (item < items_ && tile_.value[row] != kFrozen) {
+    const int row = item < items() ? row_of(item) : 0;
+    if (item < items() && tile_.value[row] != kFrozen) {
       to.item = item;
       to.batch_row = row;
-      to.logged = (static_cast<int>(tile_.position[row]) + turn.step) & (states_.flush - 1);
+      to.logged = 0;
       const float* from = state(turn.offset, to);
-      const LaneShare share = lane_share(lane);
-      for (int i = 0; i < 8; ++i) {
-        to.row[i] =
-            *reinterpret_cast<const Quad*>(from + share.row(i) * kTileHeadSize + share.column);
-      }
+      const Quad* quads = lane_share(lane).quads(from);
+      for (int i = 0; i < 8; ++i) to.row[i] = quads[LaneShare::quads_ahead(i)];
       to.z = from[kTileHeadSize * kTileHeadSize + lane];
-      const auto* entries = reinterpret_cast<const Quad*>(from + kLogOffset);
-      auto* log = reinterpret_cast<Quad*>(&tile_.logs[warp][turn.ahead]);
-      for (int i = lane; i < to.logged * kEntryFloats / Quad::kWidth; i += kWarp) {
-        block_.bring(log + i, entries + i);
-      }
+      if (states_.flush > 1) [[unlikely]]
+        bring_log(turn, from + kLogOffset, lane, to);
+    } else {
+      to = {};
     }
-    if (states_.flush > 1) block_.brought(&tile_.logged[warp][turn.ahead]);
+    if (states_.flush > 1) [[unlikely]]
+      block_.brought(&tile_.logged[item % kTileWarps][turn.ahead]);
+  }
+  RUNNEL_DEVICE RUNNEL_INLINE void bring_log(const Turn& turn, const float* from, int lane,
+                                             Held& to) {
+    to.logged = (static_cast<int>(tile_.position[to.batch_row]) + turn.step) & (states_.flush - 1);
+    const auto* entries = reinterpret_cast<const Quad*>(from);
+    auto* log = reinterpret_cast<Quad*>(&tile_.logs[to.item % kTileWarps][turn.ahead]);
+    RUNNEL_ROLL
+    for (int i = lane; i < to.logged * kEntryFloats / Quad::kWidth; i += kWarp) {
+      block_.bring(log + i, entries + i);
+    }
   }
   // Writes the result of a step: the state at a flush, otherwise an entry of the log.
   RUNNEL_DEVICE RUNNEL_INLINE void store(const Turn& turn, int t, const Held& held) const {
     const int lane = t % kWarp;
     float* to = state(turn.offset, held);
-    if (held.logged + 1 < states_.flush) {
+    if (held.logged + 1 < states_.flush) [[unlikely]] {
       float* entry = to + kLogOffset + held.logged * kEntryFloats;
       entry[lane] = scratch(t)[kTileHeadSize + place_in_group(lane)];
       entry[kTileHeadSize + lane] = given(held)[2 * kTileHeadSize + lane];
       return;
     }
-    const LaneShare share = lane_share(lane);
-    for (int i = 0; i < 8; ++i) {
-      *reinterpret_cast<Quad*>(to + share.row(i) * kTileHeadSize + share.column) = held.row[i];
-    }
+    Quad* quads = lane_share(lane).quads(to);
+    for (int i = 0; i < 8; ++i) quads[LaneShare::quads_ahead(i)] = held.row[i];
     to[kTileHeadSize * kTileHeadSize + lane] = held.z;
   }
 
@@ -281,9 +319,8 @@ class TileRecurrence {
 
   Block& block_;
   Tile<Sizes>& tile_;
-  const int items_;  // heads of rows; the heads of a row are adjacent
-  const int first_head_;
-  const int heads_;
+  const Rank rank_;  // of the block among the tile's blocks
+  const int rows_;
   const TileStates states_;
   int turn_ = 0;  // of the states that are being loaded
   typename Block::template Each<Held> held_[kStatesAhead];

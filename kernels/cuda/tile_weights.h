@@ -189,12 +189,13 @@ class TileWeights {
     if (fill.bytes == 0) return;
     const int slot = slot_of(at);
     block_.expect(&tile_.filled[slot], fill.bytes);
-    if (companions_.mask != 0) block_.arrive(issuer(slot), &tile_.free[slot]);
+    if (companions_.mask != 0) [[unlikely]]
+      block_.arrive(issuer(slot), &tile_.free[slot]);
   }
   RUNNEL_DEVICE RUNNEL_INLINE void fetch(const Fill& fill, int at) {
     if (fill.bytes == 0) return;
     const int slot = slot_of(at);
-    if (companions_.mask != 0) {
+    if (companions_.mask != 0) [[unlikely]] {
       if (issuer(slot) != companions_.rank) return;
       block_.await(&tile_.free[slot], turn_of(at));
     }
@@ -226,14 +227,16 @@ class TileWeights {
     const unsigned pass = static_cast<unsigned>(position) / kPass;
     const unsigned rest = static_cast<unsigned>(position) % kPass;
     const unsigned left = static_cast<unsigned>(share.tiles) - pass * kTilesAtOnce;
-    const unsigned tiles = left < kTilesAtOnce ? left : kTilesAtOnce;
-    const auto round =
-        static_cast<int>(tiles == kTilesAtOnce ? rest / kTilesAtOnce : rest * inverse(tiles) >> 16);
-    const int tile =
-        share.tile(static_cast<int>(pass * kTilesAtOnce + rest) - round * static_cast<int>(tiles));
+    unsigned tiles = kTilesAtOnce;
+    unsigned round = rest / kTilesAtOnce;
+    if (left < kTilesAtOnce) {
+      tiles = left;
+      round = rest * inverse(tiles) >> 16;
+    }
+    const int tile = share.tile(static_cast<int>(pass * kTilesAtOnce + rest - round * tiles));
     return {static_cast<const std::byte*>(share.panels) + tile * Share::kTileBytes +
-                round * Share::kSlotBytes,
-            Share::bytes(round)};
+                static_cast<int>(round) * Share::kSlotBytes,
+            Share::bytes(static_cast<int>(round))};
   }
 
   template <typename First, typename Second>

@@ -67,10 +67,9 @@ class WholeRun {
         tile_(*block.template shared<Tile<Sizes>>()),
         rank_{block.rank() & ((1 << args.ranks_log) - 1), args.ranks_log},
         rows_(rows_of(args, first())),
-        first_head_(rank_.first(Sizes::kHeads)),
-        heads_(rank_.end(Sizes::kHeads) - first_head_),
+        rows_log_(log_of(rows_)),
         products_(block, tile_, Companions::of_rank(block.rank(), rank_.log, block.ranks()), rows_),
-        recurrence_(block, tile_, rows_, first_head_, heads_, args.states),
+        recurrence_(block, tile_, rows_, rank_, args.states),
         norm_(block, tile_, rows_, args.norm_eps) {}
 
   RUNNEL_DEVICE RUNNEL_INLINE void run() {
@@ -107,7 +106,15 @@ class WholeRun {
     return left < args.tile_rows ? left : args.tile_rows;
   }
 
+  RUNNEL_DEVICE static int log_of(int rows) {
+    int log = 0;
+    while (1 << log < rows) ++log;
+    return log;
+  }
+
   // ---- this block's shares of the network
+
+  RUNNEL_DEVICE int heads() const { return rank_.end(Sizes::kHeads) - rank_.first(Sizes::kHeads); }
 
   RUNNEL_DEVICE auto qkv(int layer) const {
     return share_of_heads<kWidth, Sizes::kHeads>(args_.layer[layer].qkv, rank_);
@@ -184,19 +191,18 @@ class WholeRun {
     block_.each([&](int t) { recurrence_.fetch(layer * args_.layer_bytes, step, t); });
     products_.run(qkv(layer), out(layer), {tile_.x_pairs}, Activation::kNone,
                   [&](int row, int column, Two two) {
-                    float* to = tile_.wide + row * heads_ * 3 * kTileHeadSize + column;
+                    float* to = tile_.wide + row * heads() * 3 * kTileHeadSize + column;
                     *reinterpret_cast<Two*>(to) = two;
                   });
     block_.phase([](int) {});
-    recurrence_.run(layer * args_.layer_bytes, step, [&](int row, int column, const Quad& y) {
-      for (int i = 0; i < 4; i += 2) {
-        tile_.attended[tile_pair_index(row, column + i)] = block_.pack(y.at[i], y.at[i + 1]);
-      }
+    recurrence_.run(layer * args_.layer_bytes, step, [&](int row, int column, Two two) {
+      tile_.attended[tile_pair_index(row, column)] = block_.pack(two.at[0], two.at[1]);
     });
     constexpr int kSteps = kTileHeadSize / kTileK;  // steps of a head
-    block_.meet(bytes_of((Sizes::kHeads - heads_) * kSteps, lanes_of_pairs()), [&] {
+    block_.meet(bytes_of((Sizes::kHeads - heads()) * kSteps, parts_of_pairs()), [&] {
       block_.each([&](int t) {
-        send_pairs(tile_.attended, first_head_ * kSteps, (first_head_ + heads_) * kSteps, t);
+        send_pairs(tile_.attended, rank_.first(Sizes::kHeads) * kSteps,
+                   rank_.end(Sizes::kHeads) * kSteps, t);
       });
       products_.turn_to(out(layer), linear1(layer));
     });
@@ -239,7 +245,7 @@ class WholeRun {
     const int begin = own.begin / kTogether;
     const int steps = own.tiles / kTogether;
     const int others = (Sizes::kFfn / kTileK - steps) * (in_parts ? 2 : 1);
-    block_.meet(bytes_of(others, lanes_of_pairs()), [&] {
+    block_.meet(bytes_of(others, parts_of_pairs()), [&] {
       block_.each([&](int t) {
         send_pairs(hidden(), begin, begin + steps, t);
         if (in_parts) send_pairs(hidden_rest(), begin, begin + steps, t);
@@ -280,58 +286,50 @@ class WholeRun {
     };
   }
 
-  // ---- data that blocks send each other, in pieces of up to 16 bytes for each lane
+  // ---- data that blocks send each other, 16 bytes at a time
 
-  // The bytes of `pieces` pieces of `lanes` lanes each, which other blocks send.
-  RUNNEL_DEVICE static int bytes_of(int pieces, int lanes) { return pieces * lanes * 16; }
+  // The bytes of `pieces` pieces of `parts` parts each, which other blocks send.
+  RUNNEL_DEVICE static int bytes_of(int pieces, int parts) { return pieces * parts * 16; }
 
-  // Sends the block's pieces [begin, end) to all other blocks. Each warp sends some of the pieces
-  // to some of the blocks. A lane that `sends` has 16 bytes at at(piece). All loads start before
-  // the first store.
+  // Sends the block's pieces [begin, end) to all other blocks. A piece has 2^parts_log parts, the
+  // first `parts` of which are sent: the 16 bytes at at(piece, part). Each warp sends 32 parts at a
+  // time, some of them to some of the blocks.
   template <typename At>
-  RUNNEL_DEVICE RUNNEL_INLINE void send_pieces(int begin, int end, int t, bool sends,
+  RUNNEL_DEVICE RUNNEL_INLINE void send_pieces(int begin, int end, int parts, int parts_log, int t,
                                                const At& at) {
-    constexpr int kHeld = 4;  // pieces
     const int log = rank_.of() < kTileWarps ? rank_.log : kTileWarpsLog;
-    const int blocks = 1 << log;          // a warp sends to every `blocks`-th block
-    const int apart = kTileWarps >> log;  // the distance between two pieces of a warp
+    const int blocks = 1 << log;  // a warp sends to every `blocks`-th block
     const int warp = t / kWarp;
-    RUNNEL_ROLL
-    for (int first = begin + (warp >> log); first < end; first += kHeld * apart) {
-      Pairs held[kHeld];
-      const auto is_one = [&](int i) { return sends && first + i * apart < end; };
-      RUNNEL_UNROLL
-      for (int i = 0; i < kHeld; ++i) {
-        if (is_one(i)) held[i] = *at(first + i * apart);
-      }
+    const int all = (end - begin) << parts_log;
+    RUNNEL_UNROLL_PAIRS
+    for (int i = (warp >> log) * kWarp + t % kWarp; i < all; i += kTileThreads >> log) {
+      const int part = i & ((1 << parts_log) - 1);
+      if (part >= parts) continue;
+      Pairs* const from = at(begin + (i >> parts_log), part);
+      const Pairs held = *from;
       RUNNEL_ROLL
       for (int to = warp & (blocks - 1); to < rank_.of(); to += blocks) {
-        if (to == rank_.at) continue;
-        RUNNEL_UNROLL
-        for (int i = 0; i < kHeld; ++i) {
-          if (is_one(i)) block_.send(first_rank() + to, at(first + i * apart), held[i]);
-        }
+        if (to != rank_.at) block_.send(first_rank() + to, from, held);
       }
     }
   }
 
-  // Sends steps [begin, end) of pairs (tile_pair_index()). A lane has rows r and r + 8.
+  // Sends steps [begin, end) of pairs (tile_pair_index()): for each row below 8, four parts with
+  // numbers of rows r and r + 8.
   RUNNEL_DEVICE RUNNEL_INLINE void send_pairs(uint32_t* pairs, int begin, int end, int t) {
-    const int lane = t % kWarp;
-    send_pieces(begin, end, t, lane < lanes_of_pairs(), [&](int step) {
-      return reinterpret_cast<Pairs*>(pairs + (step * kWarp + lane) * 4);
+    const int log = rows_log_ < 3 ? rows_log_ : 3;
+    send_pieces(begin, end, parts_of_pairs(), log + 2, t, [&](int step, int part) {
+      return reinterpret_cast<Pairs*>(pairs + (step * kWarp + part) * 4);
     });
   }
-  RUNNEL_DEVICE int lanes_of_pairs() const { return (rows_ < 8 ? rows_ : 8) * 4; }
+  RUNNEL_DEVICE int parts_of_pairs() const { return (rows_ < 8 ? rows_ : 8) * 4; }
 
-  // Sends the share's tiles of a projection, of eight columns each.
+  // Sends the share's projected columns, four columns of all rows at a time.
   template <typename Product>
   RUNNEL_DEVICE RUNNEL_INLINE void send_projected(const Product& share, int t) {
-    const int row = t % kTileRows;
-    const int column = t % kWarp / kTileRows * 4;
-    send_pieces(share.begin, share.begin + share.tiles, t, row < rows_, [&](int tile) {
-      return reinterpret_cast<Pairs*>(tile_.projected +
-                                      projected_index(row, tile * kTileN + column));
+    const int begin = share.begin * 2;
+    send_pieces(begin, begin + share.tiles * 2, rows_, rows_log_, t, [&](int four, int row) {
+      return reinterpret_cast<Pairs*>(tile_.projected + projected_index(row, four * 4));
     });
   }
   template <typename Product>
@@ -471,7 +469,7 @@ class WholeRun {
   Tile<Sizes>& tile_;
   const Rank rank_;  // of this block among the tile's blocks
   const int rows_;
-  const int first_head_, heads_;
+  const int rows_log_;  // of the lowest power of two that is not below rows_
   TileProducts<Block, Sizes> products_;
   TileRecurrence<Block, Sizes> recurrence_;
   TileNorm<Block, Sizes> norm_;

@@ -143,6 +143,10 @@ class HostBlock {
     for (int t = 0; t < kThreads; ++t) next[t] = x(t) + x(t ^ mask);
     for (int t = 0; t < kThreads; ++t) x(t) = next[t];
   }
+  template <typename X, typename Y>
+  void fold(const X& x, const Y& y, int mask) {
+    for (int t = 0; t < kThreads; ++t) x(t) += y(t ^ mask);
+  }
   template <typename X>
   void fold_largest(const X& x, int mask) {
     std::vector<float> next(kThreads);
