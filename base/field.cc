@@ -27,7 +27,7 @@ bool append(std::string_view text, const FieldWord& word_of, std::string& to) {
   }
 }
 
-// The first field in `text`; empty if there is none.
+// The first field in `text`; empty if `text` has no field.
 std::string_view field_in(std::string_view text) {
   const size_t begin = text.find(kPlace);
   const size_t end = begin == text.npos ? text.npos : text.find(kPlace, begin + 1);

@@ -109,7 +109,7 @@ int64_t share_of(const Candidate& candidate, int64_t fair, int64_t most, int chu
   return inputs > 0 ? inputs : cut(candidate, std::min(most, fair + chunk), chunk);
 }
 
-// What is left of a step for prompts and values to score.
+// The part of a step that is left for prompts and values to score.
 struct Budget {
   int64_t rows = 0;
   int64_t values = 0;

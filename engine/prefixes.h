@@ -25,8 +25,8 @@ class Prefixes {
   bool on() const { return cache_.on(); }
   PrefixCache& cache() { return cache_; }
 
-  // Keeps a copy of the state in `slot`, which has consumed the values of `key`. If there is no
-  // room, evicts another state. If there is none, does nothing.
+  // Keeps a copy of the state in `slot`, which has consumed the values of `key`. Evicts
+  // another state if there is no room, and does nothing if none can be evicted.
   void keep(const PrefixKey& key, SlotId slot, TimePoint now, PrefixWorth worth);
   // Copies the state of `key` into `slot`. False, and nothing changes, if it is no longer kept.
   [[nodiscard]] bool load(const PrefixKey& key, SlotId slot, TimePoint now);

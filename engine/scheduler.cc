@@ -106,9 +106,9 @@ void Scheduler::wait() {
   mailbox_.wait(steps_.paces() ? kWaitWithPace : active_calls() > 0 ? kWaitWithCalls : kWaitIdle);
 }
 
-// Runs commands up to one turn's amount of work, but only those that came before the calls were
-// ended, so that a call that comes after the end of another finds its slot. Returns true if there
-// were any.
+// Runs commands up to one turn's amount of work. Commands that came after the calls were ended must
+// wait, so that a call that comes after the end of another finds its slot. Returns true if any
+// command ran.
 bool Scheduler::run_commands(size_t waiting) {
   int64_t work = 0;
   for (size_t i = 0; i < waiting && work < kWorkPerTurn; ++i) {

@@ -97,14 +97,14 @@ bool compare_bits(const Images& images, const std::vector<double>& expected, Mod
 }
 
 int run(const Settings& settings) {
-  const auto gpu = gpu_of(settings);
-  const auto cpu = make_cpu_backend({});
   const Bundle bundle = bundle_of(settings);
   if (!bundle.spec.image) give_up(settings.bundle + " is no model of images");
   const int64_t bytes = bundle.spec.image->bytes();
+  const Images images = read_images(static_cast<size_t>(bytes));
+  const auto gpu = gpu_of(settings);
+  const auto cpu = make_cpu_backend({});
   const ModelLimits limits = {
       .slots = kCount, .rows = kCount, .values = static_cast<int>(bytes), .steps = 1};
-  const Images images = read_images(static_cast<size_t>(bytes));
   const auto on_cpu = model_of(bundle, **cpu, limits, Precision::kFp32);
   std::vector<double> bits;
   for (const auto& image : images) bits.push_back(bits_per_dim(*on_cpu, image));

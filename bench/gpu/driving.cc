@@ -76,7 +76,8 @@ std::vector<float> random_weights(const ExpectedTensor& tensor, uint64_t seed) {
 
 void give_up(const std::string& why) {
   std::fprintf(stderr, "%s\n", why.c_str());
-  std::exit(1);
+  std::fflush(nullptr);
+  std::_Exit(1);  // without destructors: a backend's threads may still be at work
 }
 
 Settings settings_of(int argc, char** argv) {

@@ -398,7 +398,7 @@ class CategoricalRow {
   }
 
   // The first value, in the order of values, for which enough() holds for the sum of `before` and
-  // of all amounts up to its own. If there is none, the last value with an amount above 0. add_up()
+  // of all amounts up to its own; otherwise the last value with an amount above 0. add_up()
   // of all values must have filled the table.
   template <typename Amount, typename Enough>
   RUNNEL_DEVICE int32_t first_enough(uint64_t before, const Amount& amount, const Enough& enough) {

@@ -133,7 +133,7 @@ class Lexer {
     return std::nullopt;
   }
 
-  // Reads a raw block, whose text stays as it is. Returns false if this is none.
+  // Reads a raw block, whose text stays as it is. Returns false if it is not raw.
   bool raw() {
     const auto head = tag_of_one_word(left(), "raw");
     if (!head || left()[*head - 3] == '+') return false;

@@ -45,7 +45,7 @@ std::map<std::string, std::string> tokens_of(const OrderedJson& json) {
   return tokens;
 }
 
-// The template named `name` in `chat_template` of a tokenizer_config.json; "" if there is none. A
+// The template named `name` in `chat_template` of a tokenizer_config.json; "" if it is missing. A
 // template outside of a list is the default.
 std::string template_of(const OrderedJson& json, std::string_view name) {
   const auto found = json.find("chat_template");

@@ -92,7 +92,7 @@ class BytePairs::Word {
   };
   using Queue = std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>>;
 
-  // The merge of the part at `at` with its right neighbour; null if there is none.
+  // The merge of the part at `at` with its right neighbour; null if they do not merge.
   const Merge* merge_at(int32_t at) const {
     const Part& left = parts_[static_cast<size_t>(at)];
     if (left.value == kNone || left.next == kNone) return nullptr;

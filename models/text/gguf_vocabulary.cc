@@ -108,7 +108,7 @@ class Reader {
     return member == metadata_.end() ? nullptr : &*member;
   }
 
-  // Returns an array of strings; null, with a fault, if there is none.
+  // Returns an array of strings; null, with a fault, if it is missing.
   const Json* strings(const char* key) {
     const Json* const list = find(key);
     const bool fits = list != nullptr && list->is_array() && !list->empty() &&

@@ -55,8 +55,8 @@ bool is_one_character(std::string_view token) {
   return std::ranges::count_if(token, [](char byte) { return (byte & 0xC0) != 0x80; }) == 1;
 }
 
-// Who may write an added token: white space, anybody; other tokens that are not special, such as
-// "<think>", the model and the template.
+// Returns who may write an added token. Anybody may write white space. Only the model and the
+// template may write other tokens that are not special, such as "<think>".
 Writer writer_of(std::string_view token, bool is_special) {
   if (is_special) return Writer::kTemplate;
   return space_at_start(token) == token.size() ? Writer::kInput : Writer::kAnswer;

@@ -46,6 +46,7 @@ class GpuBundle(unittest.TestCase):
             "scripts/demo",
             "scripts/start_server",
             "scripts/runnel-random-bundle",
+            "tests/golden/mnist_test_100.idx3-ubyte",
         ):
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, self.root / path)
@@ -99,8 +100,10 @@ class GpuBundle(unittest.TestCase):
                 "runnel",
             },
         )
-        for absent in ("models", "link", "kernels", "tests"):
+        for absent in ("models", "link", "kernels"):
             self.assertNotIn(f"runnel-gpu/{absent}", names)
+        images = {name for name in names if "/tests/golden/" in name}
+        self.assertEqual(images, {"runnel-gpu/tests/golden/mnist_test_100.idx3-ubyte"})
         calls = (self.place / "calls").read_text()
         self.assertIn("-DRUNNEL_WATCHDOG=OFF -DRUNNEL_CUDA_ARCHITECTURES=90a-real\n", calls)
         # The generator runs from the bundle alone.
