@@ -97,10 +97,10 @@ void add_http_fields(std::vector<Field>& fields) {
   fields.push_back(optional_text_field(
       "metrics_address", "--metrics-address",
       [](ServerConfig& config) { return &config.metrics_address; },
-      "host:port for metrics and health by HTTP: /metrics, /healthz, /readyz"));
+      "host:port for metrics and health over HTTP: /metrics, /healthz, /readyz"));
   fields.push_back(optional_text_field(
       "http_address", "--http-address", [](ServerConfig& config) { return &config.http_address; },
-      "host:port for OpenAI's API by HTTP: /v1/completions, /v1/images/generations, /v1/models"));
+      "host:port for OpenAI's API over HTTP: /v1/completions, /v1/images/generations, /v1/models"));
   fields.push_back(optional_text_field(
       "http_hosts", "--http-hosts", [](ServerConfig& config) { return &config.http_hosts; },
       "host names by which clients reach http_address, in addition to localhost, separated by "

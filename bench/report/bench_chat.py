@@ -226,7 +226,7 @@ def page(figures):
         "# Conversations",
         "",
         f"{about['cores']} cores of {about['cpu']}, load average {about['load_average']:.1f}. RWKV-7 with random "
-        f"weights in bf16, one conversation of {turns} turns, sent whole at each turn by HTTP. A question and an "
+        f"weights in bf16, one conversation of {turns} turns, sent whole at each turn over HTTP. A question and an "
         f"answer have about {len(QUESTION) + 4} and {ANSWER} tokens. llama-server is that of {figures['llama']}.",
         *(f"Without {name}: {why}." for name, why in figures["missing"].items() if name != "rwkv"),
         "",

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures OpenAI's API by HTTP, compared with the engine and gRPC, and writes docs/benchmarks/http.{json,md}.
+"""Measures OpenAI's API over HTTP, compared with the engine and gRPC, and writes docs/benchmarks/http.{json,md}.
 
     bench/report/bench_http.py RUNNEL BUNDLE TINY_BUNDLE OUT_DIRECTORY [--rounds N] [--streams N]
 
 Three things, with the clients on the same machine:
-  speed   values a second of 32 streams, 16 values in a message: of the engine, by gRPC and by HTTP
-  first   from a request to its first value, by gRPC and by HTTP, one call at a time
+  speed   values a second of 32 streams, 16 values in a message: of the engine, over gRPC and over HTTP
+  first   from a request to its first value, over gRPC and over HTTP, one call at a time
   open    what streams of a value a second each hold in memory beside their states, with the tiny model
 
 Both bundles must be of models without a last position (scripts/runnel-random-bundle --endless). Rounds alternate,
@@ -190,7 +190,7 @@ def report(figures):
         [
             "# HTTP",
             "",
-            f"OpenAI's API by HTTP, compared with the engine and gRPC. Server and clients share {os.cpu_count()} "
+            f"OpenAI's API over HTTP, compared with the engine and gRPC. Server and clients share {os.cpu_count()} "
             f"cores; load average {figures['load_average']:.2f} at the start. Model of the paper's MNIST size with "
             "random weights on one thread.",
             "",
@@ -202,7 +202,7 @@ def report(figures):
             f"| {' | '.join(f'{median:,.0f}{shares.get(door, str())}' for door, median in medians.items())} |",
             "",
             f"The time from a request to its first value, on an idle server: {first_of['gRPC']:.2f} ms by gRPC "
-            f"(grpcio), {first_of['HTTP']:.2f} ms by HTTP with a new connection for each request (medians of "
+            f"(grpcio), {first_of['HTTP']:.2f} ms over HTTP with a new connection for each request (medians of "
             f"{FIRST_CALLS} alternating calls).",
             "",
             f"{opened['streams']:,} open streams with one value a second each add {opened['added'] / 1e6:.1f} MB to "

@@ -42,7 +42,7 @@ class Door:
         """The answer to a POST, from JSON to JSON. CallError if it is an error."""
         if not self._url:
             raise AccessError(
-                f"{path} is a call by HTTP: start the server with --http-address HOST:PORT, and give that to "
+                f"{path} is a call over HTTP: start the server with --http-address HOST:PORT, and give that to "
                 "Client(http='http://HOST:PORT')"
             )
         connection = self._connection(timeout)

@@ -1,9 +1,9 @@
 """Clients that hold conversations with a fleet, and a server that nobody disturbs, which has to give the same values.
 
-Each client makes one call after the other on a named session: some by runnel_client, some by HTTP through HAProxy, some
-by HTTP to a replica that is drawn for each request. Every call says where its session is, and is made again until it is
-heard. The same call is then made on the undisturbed server. Values, text and position must be the same. So a heard call
-that is lost, a wrong value and a position that is given twice are all found at once.
+Each client makes one call after the other on a named session: some by runnel_client, some over HTTP through HAProxy,
+some over HTTP to a replica that is drawn for each request. Every call says where its session is, and is made again
+until it is heard. The same call is then made on the undisturbed server. Values, text and position must be the same. So
+a heard call that is lost, a wrong value and a position that is given twice are all found at once.
 
 Needs grpcio and protobuf.
 """
@@ -72,7 +72,7 @@ class Heard:
     values: list[int]
     text: str
     position: int  # of the session after the call
-    ended: bool  # False: the call was saved, and its end was not heard, which happens by HTTP alone
+    ended: bool  # False: the call was saved, and its end was not heard, which happens over HTTP alone
 
 
 class ByGrpc:
@@ -101,7 +101,7 @@ class ByGrpc:
 
 
 class ByHttp:
-    """Calls by HTTP, each on a connection of its own to an address that is drawn."""
+    """Calls over HTTP, each on a connection of its own to an address that is drawn."""
 
     def __init__(self, addresses: list[str], draw: random.Random, tries_again: bool = True):
         self._addresses, self._draw, self._tries_again = addresses, draw, tries_again
