@@ -17,46 +17,12 @@
 #include "kernels/cuda/tile_norm.h"
 #include "kernels/cuda/tile_product.h"
 #include "kernels/cuda/tile_recur.h"
+#include "kernels/cuda/tile_sample.h"
 #include "kernels/cuda/tile_weights.h"
+#include "kernels/cuda/whole_args.h"
 #include "kernels/device.h"
 
 namespace runnel::cuda {
-
-// The maximum number of layers. It is limited because layers are arguments of the kernel.
-inline constexpr int kWholeLayers = 32;
-
-struct WholeNorm {
-  const float* scale;  // null: none
-  const float* shift;
-};
-struct WholeLayer {
-  const void *qkv, *out, *linear1, *linear2;  // weights
-  WholeNorm norm1, norm2;
-};
-
-struct WholeArgs {
-  const int32_t* slot;  // [rows]
-  int rows;
-  int tile_rows;  // of each tile
-  int ranks_log;  // a tile has 2^ranks_log blocks
-  int steps;
-  int layers;
-  Activation activation;
-  float norm_eps;
-  Embedding embedding;
-  Head head;
-  const void* predictor;
-  WholeNorm final_norm;
-  TileStates states;
-  int64_t layer_bytes;  // the distance between the states of two layers
-  Control* control;
-  SampledTo to;
-  int64_t to_stride;  // the distance between the values of two steps
-  Recent recent;
-  // The last member: __builtin_clear_padding() (script.h) of GCC 12 counts padding that comes after
-  // an array from the array's start.
-  WholeLayer layer[kWholeLayers];
-};
 
 template <typename Block, typename Sizes>
 class WholeRun {
@@ -70,7 +36,8 @@ class WholeRun {
         rows_log_(log_of(rows_)),
         products_(block, tile_, Companions::of_rank(block.rank(), rank_.log, block.ranks()), rows_),
         recurrence_(block, tile_, rows_, rank_, args.states),
-        norm_(block, tile_, rows_, args.norm_eps) {}
+        norm_(block, tile_, rows_, args.norm_eps),
+        sampling_(block, tile_, args, rank_, rows_) {}
 
   RUNNEL_DEVICE RUNNEL_INLINE void run() {
     begin();
@@ -81,7 +48,7 @@ class WholeRun {
         feed_forward(layer, step);
       }
       predict(step);
-      sample(step);
+      sampling_.sample(step);
     }
   }
 
@@ -351,11 +318,11 @@ class WholeRun {
                     const int width = args_.head.width();
                     float* to = tile_.wide + (row >> rank_.log) * width + column;
                     for (int i = 0; i < 2 && column + i < width; ++i) {
-                      block_.send(first_rank() + owner(row), to + i, two.at[i]);
+                      block_.send(first_rank() + sampling_.owner(row), to + i, two.at[i]);
                     }
                   });
     const int own =
-        (rows_ - first_sampled() + rank_.of() - 1) >> rank_.log;  // rows that it samples
+        (rows_ - sampling_.first_sampled() + rank_.of() - 1) >> rank_.log;  // rows that it samples
     block_.meet(own * args_.head.width() * 4, [&] {
       if (step + 1 < args_.steps) products_.turn_to(qkv(0), out(0));
     });
@@ -375,95 +342,6 @@ class WholeRun {
     });
   }
 
-  // The rank that samples a row. Rank r has the heads from heads * r / ranks on. So with 16 ranks
-  // and fewer heads, the even ranks have no heads, and sample the first rows.
-  RUNNEL_DEVICE int owner(int row) const {
-    const int at = row & (rank_.of() - 1);
-    return (at << 1 & (rank_.of() - 1)) | at << 1 >> rank_.log;
-  }
-  // The first row of the tile that the block samples. The distance to the next ones is the number
-  // of ranks.
-  RUNNEL_DEVICE int first_sampled() const {
-    return rank_.at >> 1 | (rank_.at & 1) << rank_.log >> 1;
-  }
-
-  // Draws the rows' values and sends them to all blocks. While the blocks meet, those with drawn
-  // values compute the log-probabilities, if the head allows it.
-  RUNNEL_DEVICE RUNNEL_INLINE void sample(int step) {
-    const bool more = step + 1 < args_.steps;
-    const int at_once = head_rows_at_once(args_.head) << rank_.log;
-    RUNNEL_ROLL
-    for (int begin = 0; begin < rows_; begin += at_once) {
-      const int end = rows_ < begin + at_once ? rows_ : begin + at_once;
-      const int from = begin + first_sampled();
-      freeze(begin, end, step, more);
-      if (from < end) draw(jobs(from, step, true), more);
-      block_.meet(more ? (end - begin) * 4 : 0, [&] {
-        if (from < end) weigh(jobs(from, step, false));
-      });
-    }
-  }
-
-  // Rows of [begin, end) that have not stepped stay frozen, and get no value.
-  RUNNEL_DEVICE RUNNEL_INLINE void freeze(int begin, int end, int step, bool more) {
-    const SampledTo to = args_.to.from(step * args_.to_stride + first());
-    // A phase is needed, because draw() may send to this block's own values.
-    block_.phase([&](int t) {
-      if (t < begin || t >= end || owner(t) != rank_.at || live(t)) return;
-      to.rows[t].row = -1;
-      for (int other = 0; more && other < rank_.of(); ++other) {
-        block_.send(first_rank() + other, tile_.value + t, kFrozen);
-      }
-    });
-  }
-
-  template <typename Job>
-  RUNNEL_DEVICE RUNNEL_INLINE void draw(const Job& job, bool more) {
-    const auto chosen = [&](int thread, const RowJob& of, int32_t value, bool last) {
-      if (!more || thread >= rank_.of()) return;
-      block_.send(first_rank() + thread, tile_.value + of.row - first(), last ? kFrozen : value);
-    };
-    if constexpr (Sizes::kHead == HeadKind::kMixtureOfLogistics) {
-      typename Block::template Each<RowJob> jobs;
-      block_.each([&](int t) { jobs[t] = job(t / kWarp); });
-      MixtureRows<Block>(block_, args_.head.components).draw(jobs, chosen);
-    } else if (const RowJob row = job(0); row.row >= 0) {
-      sample_categorical(block_, args_.head.values, row, chosen);
-    }
-  }
-
-  template <typename Job>
-  RUNNEL_DEVICE RUNNEL_INLINE void weigh(const Job& job) {
-    if constexpr (Sizes::kHead == HeadKind::kMixtureOfLogistics) {
-      typename Block::template Each<RowJob> jobs;
-      block_.each([&](int t) { jobs[t] = job(t / kWarp); });
-      MixtureRows<Block>(block_, args_.head.components).weigh(jobs);
-    }
-  }
-
-  // Row `from` and the rows after it that are drawn at the same time. A row that has not stepped is
-  // left out; only the block that draws needs to know this (`draws`).
-  RUNNEL_DEVICE auto jobs(int from, int step, bool draws) const {
-    const SampledTo to = args_.to.from(step * args_.to_stride + first());
-    return [=, this](int i) {
-      const int at = from + (i << rank_.log);
-      const bool wanted = at < rows_ && (!draws || live(at));
-      const int row = wanted ? at : from;
-      return RowJob{
-          .head = tile_.wide + (row >> rank_.log) * args_.head.width(),
-          .row = wanted ? first() + row : -1,
-          .inputs = 1,
-          .control = args_.control + (wanted && tile_.slot[row] >= 0 ? tile_.slot[row] : 0),
-          .to = to.from(row),
-          .recent = ring(row)};
-    };
-  }
-
-  RUNNEL_DEVICE RecentRing ring(int row) const {
-    if constexpr (Sizes::kHead != HeadKind::kCategorical) return {};
-    return args_.recent.of(tile_.slot[row] >= 0 ? tile_.slot[row] : 0);
-  }
-
   Block& block_;
   const WholeArgs& args_;
   Tile<Sizes>& tile_;
@@ -473,6 +351,7 @@ class WholeRun {
   TileProducts<Block, Sizes> products_;
   TileRecurrence<Block, Sizes> recurrence_;
   TileNorm<Block, Sizes> norm_;
+  TileSampling<Block, Sizes> sampling_;
 };
 
 template <int width, int heads, int ffn, HeadKind head>

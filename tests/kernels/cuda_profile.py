@@ -33,7 +33,7 @@ PARTS = (
     (r"send_(pairs|projected)\(", "sends to other blocks"),
     (r"products_\.turn_to\(", "copies of the next weights"),
     (r"block_\.meet\(", "meetings"),
-    (r" (embed|predict|sample)\(step\);", "outside of the layers"),
+    (r" (embed|predict|sampling_\.sample)\(step\);", "outside of the layers"),
 )
 
 

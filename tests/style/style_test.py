@@ -91,7 +91,6 @@ MAX_CLASS_FUNCTIONS = 40
 # Classes with more member functions, and why.
 LARGE_CLASSES = {
     "CudaBlock": "the functions that launch.h offers to kernels",
-    "WholeRun": "one step through the whole network; what samples is to be split off",
 }
 # The share of the code, tests apart, that one room may hold.
 MAX_SHARE = 0.30
