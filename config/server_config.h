@@ -29,8 +29,8 @@ struct ServerConfig {
   std::string address;
   std::string metrics_address;  // for metrics and probes over HTTP; empty: none
   std::string http_address;     // for OpenAI's API over HTTP; empty: none
-  std::string http_hosts;       // host names in requests in addition to loopback's, with commas
-  std::string http_origins;     // of pages that may call it in addition to its own, with commas
+  std::string http_hosts;       // allowed host names besides those of loopback; comma-separated
+  std::string http_origins;     // allowed origins of pages besides the server's; comma-separated
   int64_t queue_time_ms = 0;    // how long calls over gRPC wait for a state by default
   int64_t http_queue_time_ms = 30000;  // the same for calls over HTTP
   std::string keys;                    // path of the file of keys; empty: no key is needed

@@ -79,7 +79,7 @@ struct Text : MarkedText {
   Memory memory;
 };
 
-// The types of Python that are lists here.
+// The types of Python that a List may represent.
 enum class ListForm { kList, kTuple, kRange, kView, kGenerator };
 
 struct List {
@@ -109,7 +109,7 @@ struct Function {
   Value self = {};
 };
 
-// The result of namespace(). The rendering owns all of them, so that none can own itself.
+// The result of namespace(). The rendering owns it: a namespace that owned itself would leak.
 struct Namespace {
   std::vector<std::pair<std::string, Value>> members;
 };

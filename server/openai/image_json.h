@@ -22,12 +22,12 @@ class ImageFormat {
   // For pictures of `shape` that were requested at `created`, in seconds since 1970.
   ImageFormat(const ImageShape& shape, int64_t created) : shape_(shape), created_(created) {}
 
-  // An upper bound on a picture's bytes in an answer: in a member of "data", or in one event with
-  // the file and, with `rows`, an event for each row.
+  // Upper bounds on the bytes of one picture in an answer: as a member of "data"; and in a stream,
+  // as one event with the file and, with `rows`, an event for each row.
   int64_t picture_bytes() const;
   int64_t stream_bytes(bool rows) const;
 
-  // A member of "data", and the whole answer of several members, joined by commas.
+  // A member of "data". The whole answer, for `pictures`: such members, joined by commas.
   std::string picture(std::span<const uint8_t> png) const;
   std::string whole(const std::string& pictures, const ImageUsage& usage) const;
 
