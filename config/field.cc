@@ -151,8 +151,8 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(choice_field(
       "storage.sync", "--storage-sync", [](ServerConfig& config) { return &config.storage_sync; },
       {"none", "interval", "each"},
-      "when a directory has a session on the disk: none: when the system writes it; interval: "
-      "within about a second; each: before the call ends"));
+      "for a directory: when the state of a call is on the disk; none: when the system writes it; "
+      "interval: within about a second; each: before the call ends"));
   fields.push_back(file_field(
       "storage.password_file", "--storage-password-file",
       [](ServerConfig& config) { return &config.storage_password_file; },
@@ -199,7 +199,7 @@ Field precision_field() {
       {"auto", "fp32", "bf16", "int8", "blocks"},
       "number format of weights and of the inputs that they multiply; int8: weights in 8 bits, on "
       "a CPU; blocks: weights as a quantized GGUF file has them, on a CPU; auto: blocks for such a "
-      "file on a CPU, else bf16 if the device multiplies it, else fp32");
+      "file on a CPU, else bf16 if the device has bf16 instructions, else fp32");
 }
 
 // Sets the names that the field had in the previous release.

@@ -40,9 +40,10 @@ RUNNEL_DEVICE constexpr float exp_up_to(float most, float x) {
 
 RUNNEL_DEVICE constexpr float exp_nonpositive(float x) { return exp_up_to(0.0F, x); }
 
-// elu(x) + 1. Every thread computes the exponential, so that the threads of a warp do not part.
+// elu(x) + 1. Every thread computes the exponential, so that the threads of a warp do not diverge.
 RUNNEL_DEVICE constexpr float phi(float x) {
-  const float below = exp_within(x < 0.0F ? x > -87.0F ? x : -87.0F : 0.0F);
+  const float bounded = x > -87.0F ? x : -87.0F;
+  const float below = exp_within(x < 0.0F ? bounded : 0.0F);
   return x > 0.0F ? x + 1.0F : x >= -87.0F ? below : 0.0F;
 }
 

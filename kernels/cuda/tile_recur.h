@@ -117,15 +117,15 @@ class TileRecurrence {
   static constexpr int kLogOffset = kTileHeadSize * kTileHeadSize + kTileHeadSize;  // floats
   static constexpr int kEntryFloats = 2 * kTileHeadSize;
 
-  // The block's heads. They are computed each time, because registers are scarce: one that is
-  // spilled is read back only after the states.
+  // The block's heads. They are computed each time, because registers are scarce: a spilled value
+  // would be read back after the loads of the states, and wait for them.
   RUNNEL_DEVICE int first_head() const { return rank_.first(Sizes::kHeads); }
   RUNNEL_DEVICE int heads() const { return rank_.end(Sizes::kHeads) - first_head(); }
   // Heads of rows; the heads of a row are adjacent.
   RUNNEL_DEVICE int items() const { return rows_ * heads(); }
   RUNNEL_DEVICE int row_of(int item) const {
     if constexpr ((Sizes::kHeads & (Sizes::kHeads - 1)) == 0) {
-      int log = 0;  // of the heads of a block, which are a power of two
+      int log = 0;  // of the network's heads, which are a power of two
       while (Sizes::kHeads >> log > 1) ++log;
       return item >> (log > rank_.log ? log - rank_.log : 0);
     } else {
@@ -168,7 +168,8 @@ class TileRecurrence {
       }
       if (behind >= 0) load(turn, behind + t / kWarp, t % kWarp, held[t]);
     });
-    // Groups 2 g and 2 g + 1 each take the sums of two of the four columns.
+    // Of a lane's four columns, even groups keep the sums of the first two, and odd groups those of
+    // the last two.
     block_.each([&](int t) { half[t] = half_of(sums[t], has_upper(t)); });
     for (int j = 0; j < 2; ++j) {
       block_.fold([&](int t) -> float& { return half[t].kept[j]; },
@@ -188,7 +189,7 @@ class TileRecurrence {
       out(place[t].row, column, Two{{half[t].kept[0] / divisor, half[t].kept[1] / divisor}});
     });
   }
-  // Two of the four sums of a thread, and the other two, which belong to another thread.
+  // The two sums that a thread keeps, and the two that it gives to the neighbouring group.
   struct Half {
     float kept[2], given[2];
   };

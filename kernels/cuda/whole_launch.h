@@ -45,8 +45,8 @@ struct WholeSizes {
 };
 
 // Estimates how many cycles a layer takes in clusters of this shape, while `at_once` clusters run.
-// The estimate serves only to compare shapes. An H200 takes about twice as long, but the shape that
-// the estimate chooses was the fastest one there with 1, 64 and 1,024 rows
+// The estimate serves only to compare shapes. An H200 takes 1.5 to 3 times as long, but the shape
+// that the estimate chooses was the fastest one there with 1, 64 and 1,024 rows
 // (docs/benchmarks/gpu.md).
 // - Products wait for weights from the cache. Its bandwidth is limited for each block, and for all
 //   blocks together. The tiles of a cluster receive the same weights with one read.

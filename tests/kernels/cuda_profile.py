@@ -5,8 +5,8 @@
 
 SAMPLES is a file, perhaps .gz, of what `ncu -i REPORT --page source --csv --print-source sass` prints about one launch
 of the kernel for the paper's images. REPORT must be of a program with the kernels of BUILD, compiled with -lineinfo. A
-sample belongs to the part of kernels/cuda/whole.h whose line its instruction was compiled from. docs/internals/cuda.md
-has the table.
+sample belongs to the part of kernels/cuda/whole.h whose line its instruction was compiled from. whole.h is read from
+this checkout, so it must be the source of BUILD. docs/internals/cuda.md has the table.
 """
 
 import collections
