@@ -74,8 +74,8 @@ inline constexpr Limit kPromptValues{"prompt_values", 1 << 20, 1, 1 << 26,
                                      "values in one prompt or one chunk to score"};
 inline constexpr Limit kPromptSlowdown{
     "prompt_slowdown", 4, 0, 1000,
-    "while other calls wait for values, how many times as long a step may take because of "
-    "prompts; 0: no limit"};
+    "the factor by which prompts may lengthen a step while other calls wait for values; "
+    "0: no limit"};
 inline constexpr Limit kTextBytes{"text_bytes", 256 << 10, 1, 4 << 20,
                                   "bytes of text in one prompt or one chunk to score"};
 inline constexpr Limit kRecentValues{

@@ -7,8 +7,8 @@
 //
 // Four classes do the work, and each owns its fields: WaitingRoom, Steps, Admission and Moves.
 // Admission and Moves use WaitingRoom and Steps. WaitingRoom and Steps do not depend on each other,
-// nor on Admission and Moves. The scheduler passes two notices on: WaitingRoom hands a call whose
-// turn has come to Admission, and Steps reports a failed device, which ends the calls of all four.
+// nor on Admission and Moves. The scheduler passes two notices on: WaitingRoom tells Admission that
+// a call may start, and Steps reports a failed device, which ends the calls of all four.
 #pragma once
 
 #include <atomic>

@@ -168,8 +168,8 @@ class TileRecurrence {
       }
       if (behind >= 0) load(turn, behind + t / kWarp, t % kWarp, held[t]);
     });
-    // Of a lane's four columns, even groups keep the sums of the first two, and odd groups those of
-    // the last two.
+    // A lane has sums of four columns. Lanes of even groups keep the first two, and lanes of odd
+    // groups keep the last two.
     block_.each([&](int t) { half[t] = half_of(sums[t], has_upper(t)); });
     for (int j = 0; j < 2; ++j) {
       block_.fold([&](int t) -> float& { return half[t].kept[j]; },

@@ -9,7 +9,7 @@ namespace {
 constexpr int kBytes = 256;
 
 struct Letters {
-  std::array<int, 0x144> byte_of{};  // by character; -1 if it stands for no byte
+  std::array<int, 0x144> byte_of{};  // by character; -1: not the letter of a byte
   std::array<std::string, kBytes> of_byte;
 
   Letters() {

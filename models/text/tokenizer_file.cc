@@ -165,7 +165,7 @@ class TokenizerFile {
     }
   }
 
-  // The bytes that a token of the vocabulary stands for.
+  // The bytes of the text that `token`, an entry of the vocabulary, is decoded to.
   std::string bytes_of(const std::string& token) const {
     if (spells_bytes_) return bytes_of_letters(token).value_or(token);
     if (const int byte = named_byte(token); byte >= 0) return {static_cast<char>(byte)};
@@ -177,7 +177,7 @@ class TokenizerFile {
     return spells_bytes_ ? letter_of(static_cast<unsigned char>(byte)) : byte_name(byte);
   }
 
-  // Gives `token`, which stands for `bytes`, the value `id`.
+  // Records that the value `id` is `token`, whose text is `bytes`.
   void add_value(const std::string& path, const std::string& token, const Json& id,
                  std::string bytes) {
     const bool fits = id.is_number_unsigned() && id.get<uint64_t>() < uint64_t{kMaxVocabulary};

@@ -69,7 +69,8 @@ class GenerateReactor final : public GenerateBase {
   void take_token(std::string token) override { token_ = std::move(token); }
 
   std::string token_;  // until Finished
-  // The session that the call starts from; empty if there is none. Set before the call starts.
+  // The name of the session that the call continues; empty for a call without a session. Set before
+  // the call starts.
   const std::shared_ptr<std::string> session_ = std::make_shared<std::string>();
   bool headed_ = false;     // the initial metadata has been made
   grpc::ByteBuffer bytes_;  // being written

@@ -71,7 +71,7 @@ Result<ChatPrompt> render_prompt(const ChatFormat& format, Conversation conversa
 
 bool is_turn(ChatStart start) { return start == ChatStart::kSession || start == ChatStart::kToken; }
 
-// What new messages continue, and the field that has it.
+// The words with which an error names what new messages are added to.
 std::string noun_of(ChatStart start) {
   return start == ChatStart::kToken ? "the conversation of the state token" : "the session";
 }

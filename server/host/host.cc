@@ -103,8 +103,8 @@ void Host::end_calls(Duration grace, const std::function<void()>& tend) {
   logs.stop();
 }
 
-// Calls `tend` meanwhile, so that a client that neither sends nor reads does not use up the grace
-// period.
+// Calls `tend` repeatedly while it waits, so that a client that neither sends nor reads does not
+// use up the grace period.
 bool Host::wait_until_none(Duration at_most, const std::function<void()>& tend) {
   const TimePoint end = std::chrono::steady_clock::now() + at_most;
   for (;;) {

@@ -54,7 +54,7 @@ bool is_own(std::string_view origin, std::string_view host) {
   return origin == "http://" + std::string(host) || origin == "https://" + std::string(host);
 }
 
-// What is wrong with the headers of a body; empty if nothing is.
+// The fault of the headers that describe the body; empty if they have none.
 std::string fault_of_body(std::string_view expected, const HttpRequest& request) {
   const std::string type = lower(request.header("content-type"));
   const size_t semicolon = type.find(';');

@@ -21,7 +21,7 @@
 namespace runnel {
 namespace {
 
-// The memory that choices take as the text of an answer, and before that, per byte of text.
+// Bytes of memory per byte of generated text: in the body of an answer, and before that in events.
 constexpr int64_t kAnswerFactor = 8;
 constexpr int64_t kEventFactor = 2;
 constexpr int64_t kChoiceBytes = 256;  // of a choice without text
@@ -31,8 +31,8 @@ int64_t bytes_of_values(const AnswerPrompt& prompt) {
          (prompt.turn ? bytes_of(*prompt.turn) : 0);
 }
 
-// What happens to the events of a part: they are sent, wait for the head of the answer, or come too
-// late.
+// What a part does with its events: sends them, keeps them until the head of the answer is sent, or
+// drops them because the answer has ended.
 enum class Way { kOut, kHeld, kDropped };
 
 class Answer;
@@ -315,7 +315,7 @@ void Answer::leave() {
   end_all(gone);
 }
 
-// If it is not OK, the calls that exist by then have yet to be refused.
+// After an error, the caller must still end the calls that were made before it.
 Status Answer::submit(const HttpRequest& request) {
   parts_.push_back(std::make_unique<Part>(*this, request));
   take_turn();
@@ -366,8 +366,8 @@ size_t Answer::parts_at_once(const Caller& caller) const {
   return static_cast<size_t>(std::clamp<int64_t>(at_once, 1, std::ssize(parts_)));
 }
 
-// Gives the next part its turn, and counts it as running. Returns false if there is none, or if no
-// more may run.
+// Gives the next part its turn, and counts it as running. Returns false if all parts have had their
+// turn, or if the answer has failed.
 bool Answer::take_turn() {
   std::lock_guard lock(mutex_);
   if (!fault_.ok() || turns_ == parts_.size()) return false;
@@ -438,8 +438,8 @@ void Answer::finished(const Status& status) {
   end_one();
 }
 
-// The same as note(). From then on, end_all() ends the parts, so a failure is noticed either here
-// or there.
+// Does what note() does, and from then on lets end_all() end the parts. A failure before this call
+// is returned here, and a later one reaches end_all().
 Status Answer::open(Fault fault) {
   std::lock_guard lock(mutex_);
   open_ = true;
@@ -447,7 +447,7 @@ Status Answer::open(Fault fault) {
   return fault_.status;
 }
 
-// The status with which the answer has failed; OK if neither `fault` nor an earlier fault exists.
+// Records `fault` unless the answer has already failed. Returns the status of the first fault.
 Status Answer::note(Fault fault) {
   std::lock_guard lock(mutex_);
   if (fault_.ok()) fault_ = std::move(fault);

@@ -68,8 +68,8 @@ class Reader {
 
  private:
   // The assistant's message that an item belongs to: the last message if it is the assistant's and
-  // has none of the `later` members, otherwise a new one. Those are the members of the item itself
-  // and those that follow it.
+  // has none of the `later` members, otherwise a new one. `later`: the member that the item sets,
+  // and the members that come after it in a message.
   OrderedJson& answer(std::initializer_list<const char*> later) {
     const bool fits = !messages_.empty() && messages_.back()["role"] == "assistant" &&
                       std::ranges::none_of(later, [this](const char* key) {

@@ -73,7 +73,8 @@ void ResponseStore::drop_idle(TimePoint now) {
   }
 }
 
-// Returns false if there is none.
+// Evicts the least recently used response of the owner with the most bytes. Returns false if there
+// is no owner.
 bool ResponseStore::drop_one() {
   const auto most = std::ranges::max_element(
       owners_, {}, [](const Owners::value_type& owner) { return owner.second.bytes; });

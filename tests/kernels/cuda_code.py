@@ -25,7 +25,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels" / "cuda"
 BUDGET = pathlib.Path(__file__).resolve().with_name("cuda_budget.json")
 REGISTERS_DEALT = 8  # at once, by a multiprocessor
-INSTRUCTIONS_DEALT = 64  # compilers differ by a few
+INSTRUCTIONS_DEALT = 64
+# nvcc may compile the same source to other code each time: by up to 2 registers and 1.4% of the instructions, measured.
+MORE_REGISTERS = 4
+MORE_INSTRUCTIONS = 0.05  # of the budget
 FEWEST = 0.75  # of its instructions' budget: with fewer a kernel has lost something, or deserves a new budget
 
 # Bytes of stack that a kernel may have, for registers that it spills outside its inner loops: on an H100 its speed was
@@ -246,9 +249,10 @@ def budget_faults(kernel, code, budget):
     if budget is None:
         yield "has no budget: --write gives it one"
         return
+    more = {"registers": MORE_REGISTERS, "instructions": int(MORE_INSTRUCTIONS * budget["instructions"])}
     for what, used in (("registers", code.registers), ("instructions", len(code.instructions))):
-        if used > budget[what]:
-            yield f"has {used} {what}, {used - budget[what]} more than its budget"
+        if used > budget[what] + more[what]:
+            yield f"has {used} {what}, and its budget is {budget[what]} and at most {more[what]} more"
     if len(code.instructions) < FEWEST * (budget["instructions"] - INSTRUCTIONS_DEALT):
         yield (
             f"has {len(code.instructions)} instructions of a budget of {budget['instructions']}: something is missing, "
