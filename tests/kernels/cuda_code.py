@@ -299,15 +299,20 @@ def write_budget(budget):
     BUDGET.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
 
 
+def markdown(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def table(budget):
     """The budget in Markdown, a row to a kernel."""
     architectures = sorted({architecture for on in budget.values() for architecture in on})
     names = [f"sm_{architecture}: registers, instructions" for architecture in architectures]
-    rows = [["kernel", *names], ["---"] * (1 + len(names))]
+    rows = []
     for kernel, on in budget.items():
         cells = [f"{on[a]['registers']}, {on[a]['instructions']:,}" if a in on else "none" for a in architectures]
         rows.append([f"`{kernel}`", *cells])
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return markdown(["kernel", *names], rows)
 
 
 def main():

@@ -17,9 +17,9 @@ import re
 import sys
 
 import cuda_code
-import cuda_cycles
 
 KERNEL = "WholeKernel<256, 8, 1024"
+ARCHITECTURE = "90a"
 SAMPLES = "Warp Stall Sampling (All Samples)"
 EXECUTED = "Instructions Executed"
 # The first pattern that a line of whole.h matches is its part. Of nested calls the innermost counts.
@@ -79,7 +79,7 @@ def main():
         sys.exit("usage: cuda_profile.py BUILD CUOBJDUMP NVDISASM SAMPLES [PART]")
     build, cuobjdump, nvdisasm, path = (pathlib.Path(at).resolve() for at in sys.argv[1:5])
     only = sys.argv[5] if len(sys.argv) == 6 else None
-    texts = cuda_code.said_of(build, cuobjdump, [nvdisasm, "-gi", "-c"], only=cuda_cycles.ARCHITECTURE)
+    texts = cuda_code.said_of(build, cuobjdump, [nvdisasm, "-gi", "-c"], only=ARCHITECTURE)
     codes = cuda_code.parse_code(next(text for _, (text,) in texts))
     name = next(n for n, kernel in cuda_code.demangled(sorted(codes)).items() if kernel.startswith(KERNEL))
     instructions, samples = codes[name].instructions, read_samples(path)
@@ -89,7 +89,7 @@ def main():
     found = sorted(shares(instructions, samples, whole, only).items(), key=lambda item: -item[1][0])
     total = sum(count for count, _ in samples)
     rows = [[str(key), f"{100 * count / total:.1f}%", f"{executed:,}"] for key, (count, executed) in found]
-    print(cuda_cycles.table(["part" if only is None else "line", "samples", "instructions executed"], rows))
+    print(cuda_code.markdown(["part" if only is None else "line", "samples", "instructions executed"], rows))
 
 
 if __name__ == "__main__":
