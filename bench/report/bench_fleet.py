@@ -135,6 +135,11 @@ def loads_a_second(address: str, names: Sequence[str], seconds: float = 10.0) ->
     return sum(counts) / seconds
 
 
+def counts_to(sessions: int) -> list[int]:
+    """1%, 10% and all of the sessions; at least one session, and each count once."""
+    return sorted({max(1, sessions // 100), max(1, sessions // 10), sessions})
+
+
 def measure(runnel: str, counts: Sequence[int], slots: int, calls: int, folder: pathlib.Path) -> dict[str, Any]:
     bundle = fleet_costs.random_bundle(folder / "bundle")
     flags = ["--backend", "cpu", "--sessions", str(slots), "--storage", f"dir:{folder / 'store'}"]
@@ -229,7 +234,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="of a server in a round")
     parser.add_argument("--kills", type=int, default=20, help="with each store")
     args = parser.parse_args()
-    counts = [args.sessions // 100, args.sessions // 10, args.sessions]
+    if args.sessions < 1:
+        parser.error("--sessions must be at least 1")
+    counts = counts_to(args.sessions)
     with tempfile.TemporaryDirectory(prefix="runnel_bench_") as holder:
         folder = pathlib.Path(holder)
         figures: dict[str, Any] = {"rounds": args.rounds}

@@ -1,4 +1,4 @@
-"""bench_fleet.py of bench/report: its page."""
+"""bench_fleet.py of bench/report: its page, and the numbers of sessions that it measures."""
 
 import os
 import unittest
@@ -33,6 +33,11 @@ def figures(slowest: float) -> dict[str, Any]:
 
 
 class FleetTest(unittest.TestCase):
+    def test_few_sessions_are_measured_too(self) -> None:
+        self.assertEqual(bench_fleet.counts_to(100_000), [1000, 10_000, 100_000])
+        self.assertEqual(bench_fleet.counts_to(50), [1, 5, 50])
+        self.assertEqual(bench_fleet.counts_to(1), [1])
+
     def test_the_page_holds_memory_and_times_by_the_number_of_sessions(self) -> None:
         page = bench_fleet.page(figures(0.0045))
         self.assertIn("has 256 states of 4,096 bytes", page)
