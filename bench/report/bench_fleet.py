@@ -70,8 +70,8 @@ clients at the same time load {loads:,.0f} sessions a second.
 ## A replica that is killed
 
 Three replicas behind HAProxy share a store. A client reads a stream, the replica that serves it is killed by
-`kill -9`, and the client library continues the stream at another replica, with the same values. The pause is the time
-between the two values around the kill. Leases last {lease:.0f} s. {kills} kills with each store.
+`kill -9`, and the client library continues the stream at another replica, with the same values. The pause is the
+longest time between two values after the kill. Leases last {lease:.0f} s. {kills} kills with each store.
 
 | store | median pause | longest pause |
 | --- | --- | --- |
@@ -234,8 +234,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="of a server in a round")
     parser.add_argument("--kills", type=int, default=20, help="with each store")
     args = parser.parse_args()
-    if args.sessions < 1:
-        parser.error("--sessions must be at least 1")
+    if args.sessions < max(args.slots + 1, THREADS):
+        parser.error(f"--sessions must be larger than --slots, so that states are loaded, and at least {THREADS}")
     counts = counts_to(args.sessions)
     with tempfile.TemporaryDirectory(prefix="runnel_bench_") as holder:
         folder = pathlib.Path(holder)

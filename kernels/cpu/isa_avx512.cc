@@ -1,4 +1,4 @@
-// AVX-512: 16 lanes, 32 registers. bf16 numbers are widened, and added in the order of tiles.
+// AVX-512: 16 lanes, 32 registers. Numbers of bf16 are widened, and added in the order of tiles.
 #include <immintrin.h>
 
 #include "kernels/cpu/block_layout.h"

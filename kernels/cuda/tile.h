@@ -94,6 +94,9 @@ struct alignas(16) Tile {
   int64_t position[kTileRows];   // at the beginning of the launch
   int32_t slot[kTileRows];
   int32_t value[kTileRows];  // to be consumed; kFrozen: the row does not step
+
+  // Whether the row steps.
+  RUNNEL_DEVICE bool live(int row) const { return value[row] != kFrozen; }
 };
 
 }  // namespace runnel::cuda

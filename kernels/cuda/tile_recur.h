@@ -120,7 +120,7 @@ class TileRecurrence {
   // The block's heads. They are computed each time, because registers are scarce: a spilled value
   // would be read back after the loads of the states, and wait for them.
   RUNNEL_DEVICE int first_head() const { return rank_.first(Sizes::kHeads); }
-  RUNNEL_DEVICE int heads() const { return rank_.end(Sizes::kHeads) - first_head(); }
+  RUNNEL_DEVICE int heads() const { return rank_.count(Sizes::kHeads); }
   // Heads of rows; the heads of a row are adjacent.
   RUNNEL_DEVICE int items() const { return rows_ * heads(); }
   RUNNEL_DEVICE int row_of(int item) const {
@@ -212,7 +212,7 @@ class TileRecurrence {
   // Loads zeros if there is no item. Otherwise the old values would stay alive in registers.
   RUNNEL_DEVICE RUNNEL_INLINE void load(const Turn& turn, int item, int lane, Held& to) {
     const int row = item < items() ? row_of(item) : 0;
-    if (item < items() && tile_.value[row] != kFrozen) {
+    if (item < items() && tile_.live(row)) {
       to.item = item;
       to.batch_row = row;
       to.logged = 0;

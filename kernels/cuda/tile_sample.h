@@ -58,14 +58,13 @@ class TileSampling {
     return static_cast<int>(block_.index() >> rank_.log) * args_.tile_rows;
   }
   RUNNEL_DEVICE int first_rank() const { return block_.rank() & -rank_.of(); }
-  RUNNEL_DEVICE bool live(int row) const { return tile_.value[row] != kFrozen; }
 
   // Rows of [begin, end) that have not stepped stay frozen, and get no value.
   RUNNEL_DEVICE RUNNEL_INLINE void freeze(int begin, int end, int step, bool more) {
     const SampledTo to = args_.to.from(step * args_.to_stride + first());
     // A phase is needed, because draw() may send to this block's own values.
     block_.phase([&](int t) {
-      if (t < begin || t >= end || owner(t) != rank_.at || live(t)) return;
+      if (t < begin || t >= end || owner(t) != rank_.at || tile_.live(t)) return;
       to.rows[t].row = -1;
       for (int other = 0; more && other < rank_.of(); ++other) {
         block_.send(first_rank() + other, tile_.value + t, kFrozen);
@@ -103,7 +102,7 @@ class TileSampling {
     const SampledTo to = args_.to.from(step * args_.to_stride + first());
     return [=, this](int i) {
       const int at = from + (i << rank_.log);
-      const bool wanted = at < rows_ && (!draws || live(at));
+      const bool wanted = at < rows_ && (!draws || tile_.live(at));
       const int row = wanted ? at : from;
       return RowJob{
           .head = tile_.wide + (row >> rank_.log) * args_.head.width(),

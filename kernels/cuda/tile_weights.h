@@ -23,9 +23,10 @@ struct Rank {
   int log = 0;
 
   RUNNEL_DEVICE constexpr int of() const { return 1 << log; }
-  // The beginning and the end of the block's share of `parts`.
+  // The beginning, the end and the number of the block's share of `parts`.
   RUNNEL_DEVICE constexpr int first(int parts) const { return parts * at >> log; }
   RUNNEL_DEVICE constexpr int end(int parts) const { return parts * (at + 1) >> log; }
+  RUNNEL_DEVICE constexpr int count(int parts) const { return end(parts) - first(parts); }
 };
 
 // The shape of a product with kIn inputs, whose weight has the layout of matmul.h. A tile takes
@@ -109,7 +110,7 @@ template <int in, int heads>
 RUNNEL_DEVICE constexpr HeadShare<in, heads> share_of_heads(const void* panels, Rank rank) {
   constexpr int kTiles = 3 * (kTileHeadSize / kTileN);
   const int first = rank.first(heads);
-  return {{}, panels, 0, (rank.end(heads) - first) * kTiles, first};
+  return {{}, panels, 0, rank.count(heads) * kTiles, first};
 }
 
 // The blocks of a cluster that have the same share, for different tiles of rows. Their ranks are
@@ -216,10 +217,10 @@ class TileWeights {
     return static_cast<int>(static_cast<unsigned>(start_ + at) / kTileSlots);
   }
 
-  // i / tiles = i * inverse / 2^16, for i * tiles < 2^16.
+  // i / tiles = i * inverse / 2^16, for i * tiles < 2^16 and tiles < kTilesAtOnce.
   RUNNEL_DEVICE unsigned inverse(unsigned tiles) const {
     static_assert(kTilesAtOnce <= kTileSlots);
-    return tile_.inverse[tiles % kTilesAtOnce];
+    return tile_.inverse[tiles];
   }
   template <typename Share>
   RUNNEL_DEVICE RUNNEL_INLINE Fill fill(const Share& share, int position) const {

@@ -81,7 +81,7 @@ class WholeRun {
 
   // ---- this block's shares of the network
 
-  RUNNEL_DEVICE int heads() const { return rank_.end(Sizes::kHeads) - rank_.first(Sizes::kHeads); }
+  RUNNEL_DEVICE int heads() const { return rank_.count(Sizes::kHeads); }
 
   RUNNEL_DEVICE auto qkv(int layer) const {
     return share_of_heads<kWidth, Sizes::kHeads>(args_.layer[layer].qkv, rank_);
@@ -114,8 +114,6 @@ class WholeRun {
 
   // ---- a step
 
-  RUNNEL_DEVICE bool live(int row) const { return tile_.value[row] != kFrozen; }
-
   RUNNEL_DEVICE RUNNEL_INLINE void begin() {
     block_.each([&](int t) {
       products_.prepare(t);
@@ -140,7 +138,7 @@ class WholeRun {
         const int row = i / kAcross;
         const int k = i % kAcross * 2;
         Two two{};
-        if (live(row)) {
+        if (tile_.live(row)) {
           const int64_t position = tile_.position[row] + step;
           require_known(block_, args_.embedding, tile_.value[row], position);
           two = {{embedded(args_.embedding, tile_.value[row], position, k),

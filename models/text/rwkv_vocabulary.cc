@@ -97,8 +97,8 @@ class Literal {
   std::string out_;
 };
 
-// Takes a line off the text. It ends with \n, \r
-// or \r, as in a file opened by Python.
+// Removes the first line from `text` and returns it. A line ends with "\n", "\r" or "\r\n", as in
+// Python.
 std::string_view take_line(std::string_view& text) {
   const size_t end = std::min(text.find_first_of("\r\n"), text.size());
   const std::string_view line = text.substr(0, end);

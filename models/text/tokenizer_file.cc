@@ -1,5 +1,5 @@
-// Tokenizer::from_json(): Hugging Face's tokenizer.json. A setting that would be handled
-// differently here is refused, not ignored.
+// Tokenizer::from_json() reads Hugging Face's tokenizer.json. It refuses a setting that would be
+// handled differently here, and does not ignore it.
 #include <algorithm>
 #include <array>
 #include <charconv>

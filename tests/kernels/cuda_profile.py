@@ -79,8 +79,10 @@ def main():
         sys.exit("usage: cuda_profile.py BUILD CUOBJDUMP NVDISASM SAMPLES [PART]")
     build, cuobjdump, nvdisasm, path = (pathlib.Path(at).resolve() for at in sys.argv[1:5])
     only = sys.argv[5] if len(sys.argv) == 6 else None
+    if only not in (None, "rest", *(name for _, name in PARTS)):
+        sys.exit(f"there is no part {only!r}: the table without PART names them")
     texts = cuda_code.said_of(build, cuobjdump, [nvdisasm, "-gi", "-c"], only=ARCHITECTURE)
-    codes = cuda_code.parse_code(next(text for _, (text,) in texts))
+    codes = {name: code for _, (text,) in texts for name, code in cuda_code.parse_code(text).items()}
     name = next(n for n, kernel in cuda_code.demangled(sorted(codes)).items() if kernel.startswith(KERNEL))
     instructions, samples = codes[name].instructions, read_samples(path)
     if len(instructions) != len(samples):
