@@ -13,7 +13,7 @@ namespace runnel {
 namespace {
 
 constexpr int kMaxCores = 4096;
-constexpr int64_t kNoLimit = int64_t{1} << 62;  // version 1 writes the largest number for no limit
+constexpr int64_t kNoLimit = int64_t{1} << 62;  // version 1 writes a larger number for no limit
 
 bool contains(const std::string& list, std::string_view word) {
   std::istringstream words(list);
@@ -113,7 +113,7 @@ std::optional<CoreQuota> ControlGroups::cores() const {
   for (const Hierarchy& hierarchy : cores_) {
     for (const std::string& folder : hierarchy.folders) {
       const std::string file = folder + (hierarchy.version2 ? "/cpu.max" : "/cpu.cfs_quota_us");
-      double quota = 0, period = 0;  // microseconds; version 2: one file; "max" or -1: no limit
+      double quota = 0, period = 0;  // microseconds; one file in version 2; "max" or -1: no limit
       std::ifstream in(root_ + file);
       if (!(in >> quota) || quota <= 0) continue;
       std::ifstream other(root_ + folder + "/cpu.cfs_period_us");

@@ -112,7 +112,7 @@ Result<FileAccess> RegularFile::access() const {
 }
 
 Status RegularFile::check_private() const {
-  constexpr int kForbidden = 0027;  // write of the group, anything of others
+  constexpr int kForbidden = 0027;  // write by the group, any access by others
   const Result<FileAccess> access = this->access();
   if (!access.ok()) return access.status();
   if ((access->mode & kForbidden) == 0) return {};

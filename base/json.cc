@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-// Builds the tree from the parser's events, so that it can stop at the first thing out of bounds.
+// Builds the tree from the parser's events, so that it can stop as soon as a limit is exceeded.
 template <typename Tree>
 class TreeBuilder {
  public:

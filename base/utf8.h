@@ -20,7 +20,7 @@ class Utf8Stream {
   bool is_waiting() const { return !waiting_.empty(); }
 
  private:
-  std::string waiting_;                       // at most three bytes, so it never allocates
+  std::string waiting_;                       // at most four bytes, so it never allocates
   int missing_ = 0;                           // missing bytes of the character
   unsigned char least_ = 0x80, most_ = 0xBF;  // bounds of the next byte
 };

@@ -10,8 +10,8 @@
 namespace runnel {
 
 // Returns the result of `work`, RESOURCE_EXHAUSTED if it runs out of memory, or INTERNAL for any
-// other exception, which only a bug in this program can throw. If an exception reached the library,
-// the call would never end. If it left a thread, the process would end.
+// other exception, which only a bug in this program can throw. If an exception reached gRPC, the
+// call would never end. If it left a thread, the process would end.
 template <typename Work>
 auto within_memory(const Work& work) -> decltype(work()) {
   try {

@@ -33,11 +33,11 @@ struct LoadFigures {
   int64_t waited = 0;                       // of all calls: told that they wait for a state
   std::map<std::string, Refusals> refused;  // calls that ended before Started, by status
   std::map<std::string, int64_t>
-      failed;  // later, by status; "SHORT": ended well with too few values
+      failed;  // after Started, by status; "SHORT": status OK, but too few values
 
   int64_t values = 0, messages = 0;  // of all calls; only messages with values
   int64_t good_values = 0;           // of calls that completed in full
-  double good_calls = 0;  // the same calls, each as the fraction of its values in this time
+  double good_calls = 0;  // the same calls; each counts as the share of its values in this time
 
   DurationHistogram first_value;  // from when the call was due to its first value
   DurationHistogram gap;          // between two messages with values of one call
@@ -47,7 +47,7 @@ struct LoadFigures {
   double goodput() const { return seconds > 0 ? static_cast<double>(good_values) / seconds : 0; }
   int64_t refusals() const;
   int64_t failures() const;
-  // The longest p99 latency of the statuses in `refused`, in seconds.
+  // The largest of the p99 latencies in `refused`, in seconds.
   double refusal_p99() const;
 };
 

@@ -50,7 +50,7 @@ struct CallMix {
   double cancel_share = 0, stall_share = 0;  // of all calls
   uint64_t seed = 1;
   int64_t max_length = 0;    // of the model's sequences; 0: no limit. Longer calls are shortened
-  int64_t least_prompt = 0;  // of a prompt: 1 if the model has no first value of its own
+  int64_t least_prompt = 0;  // minimum of a prompt: 1 if the model has no first value of its own
 };
 
 class LoadPlan {

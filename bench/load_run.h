@@ -22,7 +22,7 @@ struct LoadRunOptions {
   double rate = 0;                 // calls per second
   int concurrency = 0;             // if `rate` is 0: the number of open calls
   Duration warm_up{}, duration{};  // the figures are of `duration` alone
-  Duration grace{};                // for calls that are open after the last start
+  Duration grace{};                // how long calls that are open after `duration` may run
   Duration stall{};                // how long a call that stalls does not read
   int most_open = 0;               // while this many are open, calls that are due are dropped
   int values_per_message = 0;      // maximum; 0: the server's default

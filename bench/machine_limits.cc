@@ -32,8 +32,8 @@ constexpr int64_t kStreams = 8;
 // Sixteen numbers. The compiler splits them where the instruction set has narrower registers.
 using Wide = float __attribute__((vector_size(64)));
 
-// A loop over `data`, in proportion to `count`. Every run does the same work, so that runs can be
-// repeated and timed.
+// A loop over `data` with work in proportion to `count`. Every run does the same work, so that runs
+// can be repeated and timed.
 using Run = float (*)(Wide* data, int64_t count);
 
 // The bodies are inlined into one function for each instruction set.

@@ -190,7 +190,7 @@ Result<Bundle> bundle_of(const MeasuredModel& subject) {
   return bundle;
 }
 
-// The type of a model's caches; nothing where it has none.
+// The type of a model's attention caches; none if it has no caches.
 std::optional<DType> cache_of(const StateLayout& layout) {
   const auto part = std::ranges::find_if(layout.parts, &StatePart::paged);
   return part == layout.parts.end() ? std::nullopt : std::optional(part->type);

@@ -28,7 +28,7 @@ struct Pace {
   int64_t values = 0;   // of each sequence
   int64_t sampled = 0;  // sampled by the model: all except a first value that the spec defines
   // Whole runs are repeated until they have taken this long in total. A run that would take more
-  // than ten times as long is cut short. 0: one whole run.
+  // than twice as long is cut short. 0: one whole run.
   double seconds = 0;
 };
 

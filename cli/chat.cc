@@ -171,7 +171,7 @@ int Chat::talk() {
       if (!options_.interactive) return code;
     }
   }
-  return kExitOk;  // nobody reads the answers, which delivered() reports
+  return kExitOk;  // the reader of the answers is gone; delivered() reports it
 }
 
 void Chat::close() {

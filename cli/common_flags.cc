@@ -22,7 +22,7 @@ Flag add_server(const Command& command, Target& server) {
       "--server", server.address, has_default ? text + "; RUNNEL_SERVER in the environment" : text);
   address.check(check_server).shows_default();
   // After shows_default(), because the manual page must be the same on every machine. Does not use
-  // from_environment(), because a flag that is given excludes others.
+  // from_environment(): the flag would then count as given, and exclude other flags.
   const char* said = std::getenv("RUNNEL_SERVER");
   if (said != nullptr && *said != 0 && has_default) server.address = said;
   const auto word = [&](const char* flag, std::string& to, const char* variable, const char* what) {

@@ -61,8 +61,8 @@ struct Spec {
 // is not changed. INVALID_ARGUMENT if `context` is more than the model's most_positions.
 Status set_context(int64_t context, Spec& spec);
 
-// All tensors of a bundle with this spec. A bundle must have all of these that are read, and no
-// other tensors.
+// All tensors of a bundle with this spec. A bundle must have each one whose `read` is true, and no
+// tensor outside of this list.
 std::vector<ExpectedTensor> expected_tensors(const Spec& spec);
 
 // A description of the network for people, as rows of (name, text).

@@ -1,6 +1,6 @@
-// What a GPU can do at best, as one JSON object: the bandwidth of copies and of reads that stay in
-// its cache, and what a launch in a graph, a barrier and, from compute capability 9.0 on, the
-// instructions of the whole-model kernel cost. docs/cuda.md compares with these.
+// Measures the limits of a GPU, and prints them as one JSON object: the bandwidth of copies and of
+// repeated reads by size; the time of a launch in a graph and of a barrier; from compute capability
+// 9.0 on, the speed of the whole-model kernel's instructions. docs/benchmarks/gpu.md has figures.
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
 
@@ -19,7 +19,7 @@ namespace runnel {
 namespace {
 
 using ceilings::kThreads;
-constexpr size_t kStepShared = 144 << 10;  // bytes of a block of the whole-model kernel
+constexpr size_t kStepShared = 144 << 10;  // bytes; so a multiprocessor has room for one block
 constexpr int kRounds = 1000;              // launches and barriers that are timed together
 
 void must(cudaError_t error, const char* doing) {
@@ -35,7 +35,7 @@ __global__ void copy(const float4* from, float4* to, int64_t count) {
   }
 }
 
-// Reads everything `rounds` times; the sum keeps the reads from being left out.
+// Reads everything `rounds` times. Because of the sum, the compiler cannot omit the reads.
 __global__ void read(const float4* from, int64_t count, int rounds, float* sums) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   float sum = 0.0F;
@@ -87,7 +87,7 @@ void print(const char* name, const std::optional<double>& figure) {
 }
 
 struct Shape {
-  int blocks, clusters;  // of a cluster, of the grid
+  int blocks, clusters;  // blocks of a cluster, clusters of the grid
 };
 
 // Times the instructions of the whole-model kernel. One block has most of a multiprocessor's
@@ -367,7 +367,7 @@ class Ceilings {
     return taken * 1000 / kRounds;
   }
 
-  // One block to a multiprocessor.
+  // One block on each multiprocessor.
   float grid_barrier() {
     int rounds = kRounds;
     void* args[] = {&rounds};
@@ -392,7 +392,7 @@ class Ceilings {
     config.numAttrs = 1;
     must(cudaFuncSetAttribute(cluster_barriers, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
          "allowing clusters");
-    // Counted as a step's kernel needs them: one block has most of a multiprocessor's shared
+    // Counts clusters as for the whole-model kernel: a block has most of a multiprocessor's shared
     // memory.
     config.dynamicSmemBytes = std::min<size_t>(kStepShared, device_.sharedMemPerBlockOptin);
     must(cudaFuncSetAttribute(cluster_barriers, cudaFuncAttributeMaxDynamicSharedMemorySize,

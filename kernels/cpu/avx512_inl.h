@@ -1,5 +1,5 @@
-// The vector register of AVX-512, 16 lanes of 32, for kernels_inl.h. Included inside the anonymous
-// namespace of each isa_avx512*.cc.
+// The vector register of AVX-512, 16 lanes of 32 bits, for kernels_inl.h. Included inside the
+// anonymous namespace of each isa_avx512*.cc.
 
 using Reg = __m512;
 constexpr int kLanes = 16;

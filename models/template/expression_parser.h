@@ -50,7 +50,7 @@ class ExpressionParser {
   bool in_condition = false;
 
  private:
-  // Ends a node with its operands. Throws a Fault (kLimit) beyond kMaxNesting.
+  // Completes a node that has its operands. Throws a Fault (kLimit) beyond kMaxNesting.
   Node done(Node node) const;
   Node chain(NodeKind kind, Node first, const char* word, Node (ExpressionParser::*operand)());
   Node disjunction();

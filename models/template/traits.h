@@ -13,14 +13,14 @@ namespace runnel {
 
 // Placeholders for the user's text in ChatTraits::after_answer, and for the answer before it.
 inline constexpr std::string_view kProbeUser = "zqUSERqz", kProbeAnswer = "zqMARKqz";
-// The tool that probes call, its argument, and the argument's value.
+// The tool in the artificial conversations, its argument, and the argument's value.
 inline constexpr std::string_view kProbeTool = "zqF", kProbeKey = "zqK", kProbeValue = "zqV";
 
 // R(m, p) is the rendering of messages m, with the generation prompt if p is true. h is the
 // conversation system (if the template accepts it), user, assistant, user.
 struct ChatTraits {
   bool system = false;     // a system message appears in the text
-  bool developer = false;  // the template treats a developer's message unlike those of other roles
+  bool developer = false;  // the template treats developer messages differently from other roles
   // The text that add_generation_prompt adds after h. None if it changes more than the end.
   std::optional<std::string> generation_prompt = {};
   bool thinking_open = false;  // R(h, true) ends inside <think>

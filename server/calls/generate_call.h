@@ -16,8 +16,8 @@ namespace runnel {
 
 class GenerateSink : public CallSink {
  public:
-  // Sends an event, which is valid until this returns; Call::written() follows, unless it throws
-  // std::bad_alloc.
+  // Sends an event, which is valid until this returns. The door must then call Call::written(),
+  // unless this throws std::bad_alloc.
   virtual void write(const GenerateEvent& event) = 0;
   // Gets the scores of the prompt, before the first event, after start_scored().
   virtual void take_scores(const ScoredChunk& /*scores*/) {}
@@ -40,11 +40,11 @@ class GenerateCall final : public Call {
   void start_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                     int top_log_probs);
 
-  // The same in a session that starts from a state token or is new, and ends with the call.
+  // The same in a session of this call alone, which starts from a state token or is new.
   void start_with_token(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                         const TokenUse& use);
 
-  // Finishes a sample as at a stop sequence. Only write() may call this.
+  // Finishes a sample as if it had reached a stop sequence. Only write() may call this.
   void stop(int sample);
 
   void end(const Status& status) override;
@@ -89,18 +89,18 @@ class GenerateCall final : public Call {
   std::weak_ptr<PassingSession> session_;           // after that
   std::shared_ptr<const void> token_room_;
   std::optional<Result<std::shared_ptr<StoredSession>>> opened_stored_;  // until it has been taken
-  std::optional<Status> saved_;                                          // the session in the store
+  std::optional<Status> saved_;                                          // the result of save()
 
   // Only the thread with the turn (call.h) uses these.
   StreamGroup group_;
   std::optional<GroupEvents> events_;
   bool wants_token_ = false;
-  bool notes_prompt_ = false;  // its values are not known before Finished
+  bool notes_prompt_ = false;  // the length of the prompt is not known before Finished
   bool makes_stored_ = false;  // the call makes a session, which gets its record once it starts
   bool is_stored_ = false;     // the call has, or had, a session that must be saved
   bool reads_stored_ = false;  // the call only reads a session of the store
   bool saves_ = false;         // StoredSession::save() has been called
-  // For the log of the session; none: the call needs a state.
+  // The call, for the log of the session. None: the session's state must be saved instead.
   std::optional<LoggedCall> logged_;
   std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call releases it
   std::optional<Finished> finished_;   // held back until there is a token, or the session is saved

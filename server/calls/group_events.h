@@ -18,8 +18,8 @@ class GroupEvents {
  public:
   // The values of one event take at most about this many bytes on a wire.
   static constexpr size_t kEventTarget = 256 << 10;
-  // The maximum memory, in bytes, for one event with values of a stream with this `room`: as runs,
-  // as a message, and encoded.
+  // The maximum memory, in bytes, that the values of one event take in all their forms: as runs,
+  // as a message, and encoded. `room` is that of the stream.
   static int64_t bytes(int room, int top_log_probs);
 
   // - `tokenizer`: values are written as text, too. Each character comes with the value that

@@ -52,8 +52,8 @@ class StreamReactor : public Reactor, protected Sink {
     if (!status.ok()) call_->refuse(status);
   }
 
-  // The same, but a long message is read on a separate thread, because text takes a millisecond for
-  // each few KB, and gRPC's threads serve all calls. The reactor may no longer exist then, so
+  // The same, but a long message is read on a separate thread, because a few KB of text take a
+  // millisecond, and gRPC's threads serve all calls. The reactor may no longer exist then, so
   // `begin` must keep everything that it needs.
   template <typename Message, typename Begin>
   void start_aside_with(const grpc::ByteBuffer& bytes, Begin begin) {

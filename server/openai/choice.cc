@@ -9,7 +9,7 @@
 namespace runnel {
 namespace {
 
-// The length of the longest end of `text` that is the beginning of `stop` but not all of it.
+// The length of the longest suffix of `text` that is a proper prefix of `stop`.
 size_t begun(std::string_view text, std::string_view stop) {
   size_t length = std::min(text.size(), stop.size() - 1);
   while (length > 0 && !stop.starts_with(text.substr(text.size() - length))) --length;

@@ -23,7 +23,7 @@ HttpLimits http_limits(const ServerConfig& config) {
   limits.body_bytes = config.limit(limits::kMessageBytes);
   limits.body_setting = "limits.message_bytes";
   limits.bodies_bytes = config.limit(limits::kNetworkBytes);
-  // By then the call has been ended, and the client has not taken that end either.
+  // After the first half of this time the call ends; the client has not read that end either.
   limits.write_timeout = 2 * std::chrono::milliseconds(config.limit(limits::kStallTimeoutMs));
   return limits;
 }

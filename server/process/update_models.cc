@@ -15,8 +15,8 @@ namespace {
 
 using ModelPointer = std::shared_ptr<const ServedModel>;
 
-// The served model with the path and the name that `from` asks for; null if there is none. If the
-// same path has given two models, both may be served; then it is the one with these files.
+// The served model with the path and the name that `from` asks for; null if there is none. If two
+// served models were loaded from this path, returns the one with these files.
 ModelPointer served_from(const ServedModels& models, const ModelConfig& from,
                          const FileStamps& files) {
   const auto all = models.all();
@@ -33,7 +33,7 @@ Status two_named(const std::string& name) {
   return {Code::kAlreadyExists, "two models are named " + quote(name) + "; give one another name"};
 }
 
-// Makes one model of the configuration served. `taken` has the names of the models before it.
+// Serves one model of the configuration. `taken` has the names of the models before it.
 // `name` is set to the model's name, or to that of the running model that stays; empty if there is
 // none.
 Status serve_one(ServedModels& models, const ModelConfig& from, const LoadOne& load,

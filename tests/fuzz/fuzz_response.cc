@@ -1,4 +1,4 @@
-// libFuzzer on the reader of requests for responses.
+// Fuzzes the parser of POST /v1/responses with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

@@ -30,7 +30,7 @@ TEST(GoldenGguf, BlocksAreWhatGgufTakesThemFor) {
     ASSERT_TRUE(blocks.ok() && expected.ok());
     const std::vector<float> numbers = widened(*expected);
     EXPECT_EQ(widened(*blocks), numbers);
-    std::vector<float> part(45);  // from the midst of a run to the midst of another one
+    std::vector<float> part(45);  // from the middle of a run to the middle of another one
     widen(*blocks, 50, part);
     EXPECT_TRUE(std::ranges::equal(part, std::span(numbers).subspan(50, part.size())));
   }

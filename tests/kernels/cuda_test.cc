@@ -1,5 +1,5 @@
-// What the CUDA kernels have beyond the operations that every backend's tests cover: index maps,
-// and the forms that the operations choose between.
+// Tests of the CUDA kernels beyond the tests of every backend: index maps, and the variants of
+// operations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,7 +86,7 @@ TEST(Cuda, OptionsForLinearTransformersAloneAreRefused) {
 
 // ---- index maps ---------------------------------------------------------------------------------
 
-// Lane 5 is row 1 and column pair 1 of its groups: figures from the PTX manual's tables.
+// Lane 5 has row 1 and column pair 1 of its groups, by the tables of the PTX manual.
 static_assert(element_a(5, 0).row == 1 && element_a(5, 0).col == 2);
 static_assert(element_a(5, 1).row == 9 && element_a(5, 1).col == 2);
 static_assert(element_a(5, 2).row == 1 && element_a(5, 2).col == 10);
@@ -132,7 +132,7 @@ TEST(CudaPanels, EveryWeightHasAPlaceOfItsOwn) {
   }
 }
 
-// Numbers whose parts say where they come from: as many others as there are places, padding aside.
+// Each part of each weight occurs in the panels exactly once; the rest is zero padding.
 TEST(CudaPanels, EveryPartOfAWeightIsThereOnce) {
   for (const int in : {1, 7, 16, 31, 32, 33, 100, 130, 260}) {
     for (const int out : {1, 8, 9, 33}) {
@@ -202,7 +202,7 @@ TEST(CudaRecur, RegistersAreForShapesThatFit) {
   EXPECT_FALSE(GatedRecur<true>::Large::fits(257));
 }
 
-// Every layer of every step would ask again.
+// Otherwise every layer of every step would ask again.
 TEST(CudaAttend, AsksOnceForMemoryThatIsNotThere) {
   struct FullDevice {
     int asked = 0;
@@ -302,10 +302,9 @@ TEST(CudaLimits, SizesTooLargeForTheDeviceAreRefusedWithoutALaunch) {
                    "240000 bytes of shared memory, and has 232448: use backend cpu"));
 }
 
-// ---- what comes from the host
-// ---------------------------------------------------------------------
+// ---- what comes from the host -------------------------------------------------------------------
 
-// Notes where embeddings find their values, and how many copies there are that wait.
+// Records where embeddings read their values, and the number of copies that block the host.
 struct Watched {
   std::vector<const int32_t*> values;
   int copies = 0;
@@ -439,7 +438,7 @@ TEST(CudaTile, EveryStateElementHasOneLane) {
   EXPECT_THAT(owners, testing::Each(1));
 }
 
-// Every tile of a product is one block's, whatever their number.
+// Every tile of a product belongs to one block, for any number of blocks.
 template <typename ShareOf>
 void expect_tiles_covered(int log, int tiles, const ShareOf& share_of) {
   std::vector<int> owners(tiles);
@@ -470,7 +469,7 @@ TEST(CudaTile, EveryOutputHasOneBlock) {
 
 // ---- clusters -----------------------------------------------------------------------------------
 
-// A number goes around the blocks of each cluster, each adding its rank to what came.
+// Each block of a cluster adds its rank to the number that it gets, and sends it to the next block.
 struct RelayKernel {
   struct Args {
     int rounds;
@@ -507,10 +506,10 @@ TEST(CudaCluster, BlocksReachIntoEachOther) {
   }
 }
 
-// Sends in a phase that no meeting separates from the end.
+// Sends in a last phase, with no meeting between it and the end of the kernel.
 struct LateKernel {
   struct Args {
-    bool met;  // before
+    bool met;  // whether the blocks have met before
   };
   static constexpr int kThreads = kWarp;
 
@@ -530,7 +529,7 @@ TEST(CudaClusterDeathTest, BlocksAreThereWhenSomethingComes) {
   EXPECT_DEATH(device.launch<LateKernel>(launch, {false}), "have met");
 }
 
-// The first block has memory copied to all blocks of its cluster, and each some more to itself.
+// The first block copies memory to all blocks of its cluster, and each block copies more to itself.
 struct CopyKernel {
   struct Args {
     const Quad* from;  // [2 * kWarp]
@@ -615,7 +614,7 @@ struct TensorProblem {
         bias(random_floats(out, 3)),
         packed(backend.pack({weight.data(), out, in}, {bias.data(), 1, out}, precision)) {}
 
-  // Rows [from, from + count), by whatever form the backend has for so many.
+  // Rows [from, from + count), with the kernel that the backend chooses for `count` rows.
   std::vector<float> run(int from, int count) {
     Guarded y(count, out, 3);
     backend.matmul({x.data() + int64_t{from} * in, DType::kF32, count, in, in}, packed,
@@ -625,8 +624,8 @@ struct TensorProblem {
   }
 };
 
-// Compares with the sums, in fp64, of what `round` makes of numbers: within `error` of the sum of
-// the terms' sizes, and any order of sums.
+// Compares with fp64 sums of numbers rounded by `round`. The tolerance is `error` times the sum of
+// the terms' magnitudes, plus the error of an fp32 sum in any order.
 template <typename Round>
 void expect_sums(Precision precision, double error, const Round& round) {
   for (const int rows : {1, 5, 16, 17, 40, 257}) {
@@ -658,7 +657,7 @@ TEST(CudaTensorCores, MultiplyRoundedNumbers) {
   expect_sums(Precision::kBf16, 0.0, [](float x) { return from_bf16(bf16_bits(x)); });
 }
 
-// Of a number 2^-16 is left out at most, and of a product as much for the rests of both.
+// Parts omit at most 2^-16 of each factor. The omitted product of remainders is at most 2^-16.
 TEST(CudaTensorCores, MultiplySplitNumbers) {
   expect_sums(Precision::kSplit, 3 * 0x1p-16, [](float x) { return x; });
 }

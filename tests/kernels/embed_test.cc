@@ -39,7 +39,7 @@ class Embed : public KernelTest {
     out.expect_guards("embed");
     return out.values();
   }
-  // What run() has put in: value and position of the first five inputs.
+  // The value and the position of the first five inputs of run().
   static constexpr int kValue[] = {7, 5, 3, 0, 10};
   static constexpr int kPosition[] = {19, 2, 3, 4, 5};
 };
@@ -114,7 +114,7 @@ TEST_P(Embed, MultipliesValuesByTheirFactor) {
   }
 }
 
-// Bytes that are blocks of any type, without scales that are infinite.
+// Random bytes that are blocks of this type, with finite scales.
 std::vector<std::byte> blocks_of_a_table(StoredType type, int width) {
   std::vector<std::byte> blocks(static_cast<size_t>(bytes_of(type, int64_t{kVocabulary} * width)));
   std::mt19937 random(5);

@@ -142,7 +142,7 @@ reference::Vector normed(const reference::Vector& x, Weights& weights, const Nor
 // Norms of slices, by the root of the mean square, and with a gate.
 class WiderNorm : public KernelTest {
  protected:
-  // A gate's activation, and where it stands.
+  // A gate's activation, whether it is before the norm, and whether a term is added.
   struct Gating {
     Activation activation;
     bool before, plus;

@@ -1,5 +1,5 @@
-// What sample() does around the choice of a value: positions, pending values, counting down,
-// freezing, and bits that do not depend on the batch.
+// Tests sample() and score(): chosen values, positions, pending values, counting down, freezing,
+// and bits that do not depend on the batch.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ constexpr Head kCategorical = {HeadKind::kCategorical, 19, 0};
 constexpr Head kMixture = {HeadKind::kMixtureOfLogistics, 256, 3};
 constexpr TopLogProb kUntouched = {-7, 7.0F};
 
-// Where so many rows write.
+// Memory for the outputs of `rows` rows.
 struct Written {
   explicit Written(int rows) : rows(rows), top(rows * kMaxTopLogProbs, kUntouched) {}
 
@@ -32,7 +32,7 @@ struct Written {
 class Sample : public KernelTest {};
 
 TEST_P(Sample, AdvancesEveryRow) {
-  // Samples, gives a pending value after two inputs, is frozen, samples its last value.
+  // Four rows: samples, gets a pending value after two inputs, is frozen, samples its last value.
   int32_t slot[] = {3, 0, -1, 1};
   const int32_t first[] = {0, 1, 3, 4, 5};
   const int32_t head_row[] = {1, -1, 0, 0};
@@ -110,8 +110,8 @@ TEST_P(Sample, FollowsTheRandomNumbersOfThePosition) {
   }
 }
 
-// Filters, also in vocabularies of more values than a block of threads has, with values that are
-// equally likely. The sampled value must be where the reference has the random number.
+// Filters, also with vocabularies larger than a block of threads, and with values that are equally
+// likely. The random number must be in the reference's interval of the sampled value.
 TEST_P(Sample, FiltersKeepWhatTheReferenceKeeps) {
   const Sampling filters[] = {
       {.top_k = 1},     {.top_k = 40},
@@ -195,7 +195,7 @@ TEST_P(Sample, BitsDoNotDependOnTheBatch) {
   }
 }
 
-// Several steps in a row without the host: a row stops where its count does.
+// Several steps in a row without the host: a row freezes when no values remain to be sampled.
 TEST_P(Sample, RowsFreezeOneByOne) {
   int32_t slot[] = {0, 1, 2};
   const int32_t first[] = {0, 1, 2, 3};

@@ -5,8 +5,8 @@
 
 namespace runnel {
 
-// While it lives, operator new throws bad_alloc for more than `bytes` on every thread but the one
-// that has made it.
+// While the object exists, operator new throws bad_alloc for more than `bytes` on every thread
+// except the one that made the object.
 class AllocationLimit {
  public:
   explicit AllocationLimit(size_t bytes);

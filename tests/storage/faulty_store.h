@@ -1,4 +1,4 @@
-// A store whose operations fail, take their time, or lose their outcomes, as a test says.
+// A store whose operations fail, are slow, or lose their outcomes, as a test decides.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,9 @@ class FaultyStore final : public Store {
   // Decides how an operation, given by its name, ends.
   using Verdict = std::function<Status(const std::string&)>;
 
-  // `before` is called with the name of each operation; if its status is not OK the operation fails
-  // with it. `after` likewise, once the operation was done: its outcome is then lost.
+  // `before` is called with the name of each operation but sync(). If its status is not OK, the
+  // operation fails with it. `after` is called after each operation but load(), list(), sweep() and
+  // sync(). If its status is not OK, it replaces the outcome.
   FaultyStore(std::shared_ptr<Store> store, Verdict before, Verdict after = {})
       : store_(std::move(store)), before_(std::move(before)), after_(std::move(after)) {}
 
@@ -44,7 +45,7 @@ class FaultyStore final : public Store {
     if (Status s = before_(operation); !s.ok()) return s;
     return told(operation, store_->end(key, holder, snapshot));
   }
-  // A call ends by a log as by a state.
+  // "end", too: a call ends with a log entry or with a state.
   Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) override {
     if (Status s = before_("end"); !s.ok()) return s;
     return told("end", store_->log(key, holder, entry));

@@ -51,7 +51,7 @@ TEST(LoadTokenizer, NamesTheFileThatIsWrong) {
   write_file(json, "{}");
   EXPECT_THAT(load_tokenizer(directory.path()).status().message(), StartsWith(json + ": model: "));
   std::filesystem::remove(json);
-  std::filesystem::create_directory(json);  // not the other file instead
+  std::filesystem::create_directory(json);  // must not read the other file instead
   EXPECT_THAT(load_tokenizer(directory.path()).status().message(),
               HasSubstr("/tokenizer.json: not a regular file"));
 }

@@ -1,4 +1,4 @@
-// A model of conversations that writes bytes, for the endpoints of chat.
+// A chat model that samples bytes, for tests of the chat endpoints.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace runnel {
 
-// "[U]HI\n[A]" for a user's "HI"; calls as <tool_call>{...}</tool_call>.
+// Renders a user's "HI" as "[U]HI\n[A]", and tool calls as <tool_call>{...}</tool_call>.
 extern const std::string kChatTemplate;
 
 // Its values are 0 to 99.
@@ -19,11 +19,11 @@ ServedModel chat_model(const std::string& source = kChatTemplate,
                        std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::of_bytes(),
                        const EngineOptions& options = {});
 
-// A tokenizer all of whose values stand for `text`. `literals` are found in the template's text.
+// A tokenizer with `text` as the text of every value. It finds `literals` in the template's text.
 std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& text,
                                               std::vector<LiteralToken> literals = {});
 
-// Without the white space that begins it.
+// The text without its leading white space.
 std::string stripped(std::string text);
 
 }  // namespace runnel

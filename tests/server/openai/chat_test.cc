@@ -49,7 +49,7 @@ TEST(Chat, AnAnswerContinuesTheRendering) {
                                         {"completion_tokens_details", {{"reasoning_tokens", 0}}}}));
 }
 
-// RWKV's models have read the value 0 before a first turn.
+// RWKV's models read the value 0 before the first turn.
 TEST(Chat, ValuesBeforeAFirstTurnAreRead) {
   ServedModel model = chat_model();
   model.chat =
@@ -71,7 +71,7 @@ TEST(Chat, ValuesBeforeAFirstTurnAreRead) {
 
 TEST(Chat, AConversationMayBeLongerThanAText) {
   const OpenAiServer test({}, chat_model());
-  const std::string text(50'000, 'A');  // of at most 1000
+  const std::string text(50'000, 'A');  // limits.text_bytes is 1000
   Json body = request(3);
   body["messages"][0]["content"] = text;
   EXPECT_EQ(test.post(kPath, body).body["usage"]["prompt_tokens"], 50'007);
@@ -93,7 +93,7 @@ TEST(Chat, MemoryForRenderingIsTakenFirstAndGivenBack) {
 }
 
 TEST(Chat, AResentConversationIsReadFromWhereItWasLeft) {
-  // Earlier answers are written without the words that asked for them.
+  // The template writes earlier answers without the [THINK] of the generation prompt.
   const std::string source =
       "{% for m in messages %}[{{ m.role[0] | upper }}]{{ m.content }}{{ '\\n' }}{% endfor %}"
       "{% if add_generation_prompt %}[A][THINK]{% endif %}";
@@ -261,7 +261,7 @@ TEST(Chat, ToolsAreRefusedWhereTheTemplateWritesNoCalls) {
 }
 
 TEST(Chat, TheTextBeforeTheNextUserEndsAnAnswer) {
-  // Each value is the end of a turn, as kChatTemplate has it, after a letter.
+  // Each value is a letter, and then the end of a turn of kChatTemplate.
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of("x\n[U]")));
   Json body = request(9);
   const Json choice = test.post(kPath, body).body["choices"][0];
@@ -271,7 +271,7 @@ TEST(Chat, TheTextBeforeTheNextUserEndsAnAnswer) {
   EXPECT_EQ(test.post(kPath, body).body["choices"][0]["finish_reason"], "length");
 }
 
-// Other values may have its bytes: they are text.
+// Other values with the same bytes are text.
 TEST(Chat, TheTokenThatEndsATurnIsFoundByItsValue) {
   const std::string source =
       "{% for m in messages %}[{{ m.role[0] | upper }}]{{ m.content }}<|end|>{% endfor %}"

@@ -1,4 +1,4 @@
-// POST /v1/completions over real sockets: what comes, in whole and in streams, and what does not.
+// POST /v1/completions over real sockets: whole answers, streams and refusals.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -160,8 +160,8 @@ TEST(Completions, EchoBeginsWithThePrompt) {
   EXPECT_EQ(none["usage"]["completion_tokens"], 0);
 }
 
-// As evaluations score texts: each token of the prompt, whether it is the most likely one, and one
-// token more or none.
+// Evaluation programs score texts like this. They read the log-probability of each token of the
+// prompt and whether it is the most likely one, and sample at most one more token.
 TEST(Completions, AnEchoHasTheLogProbsOfThePrompt) {
   const OpenAiServer test;
   Json body = request(0);
@@ -495,7 +495,7 @@ TEST(Completions, ARefusalSpeaksOfFieldsThatTheClientKnows) {
   EXPECT_EQ(option.error("param"), "stream_options.foo");
 }
 
-// The engine would refuse so many choices, but only once each had its echo.
+// The engine would refuse this number of choices, but only after each had its echo.
 TEST(Completions, EchoesAreCountedBeforeTheyAreMade) {
   const OpenAiServer test(OpenAiServer::Options{.call_bytes = 7 << 20});
   Json many = request(5);
