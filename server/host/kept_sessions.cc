@@ -27,7 +27,7 @@ Status busy(const std::string& id) {
   return status.with_retry_after(std::chrono::milliseconds(100));
 }
 
-// Ends a call's use of its session, unless the session was saved.
+// Ends a call's use of its session when the call is deleted, unless save() has ended it.
 struct UseGuard {
   explicit UseGuard(std::shared_ptr<StoredSession> used) : session(std::move(used)) {}
   UseGuard(const UseGuard&) = delete;
@@ -35,7 +35,7 @@ struct UseGuard {
   ~UseGuard() {
     try {
       session->end_unheard();
-    } catch (const std::bad_alloc&) {  // it ends with its last step, and lets others have it
+    } catch (const std::bad_alloc&) {  // ~StoredSession() releases the session for other calls
     }
   }
 
