@@ -1,11 +1,11 @@
-// Counts what this program allocates.
+// Counts the allocations of this program.
 #pragma once
 
 #include <cstdint>
 
 namespace runnel {
 
-// Calls of operator new so far, by any thread.
+// The number of calls of operator new so far, by any thread.
 int64_t allocation_count();
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-// After loading, no operation allocates: this program counts every operator new.
+// No operation allocates memory after loading: this program counts every operator new.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace {
 
 class Allocation : public KernelTest {};
 
-// One step of a tiny network of two rows: every operation that linear transformers have.
+// One step of a tiny network of two rows, with every operation of linear transformers.
 struct Step {
   Guarded table{19, 8}, x{2, 8}, qkv{2, 24}, attended{2, 8}, projected{2, 8}, head{2, 19},
       scale{1, 8}, state{2, 80}, omega{4, 3}, features{2, 24};
@@ -70,7 +70,7 @@ struct Step {
   }
 };
 
-// The operations of other recurrences.
+// The operations of the other recurrences.
 struct OtherStep {
   Guarded x{2, 8}, shifted{2, 16}, out{2, 8}, bonus{2, 8}, states{2, 200}, constants{4, 8};
   Weight weight;

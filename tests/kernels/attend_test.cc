@@ -1,4 +1,4 @@
-// Softmax attention over a cache, against its equation in double.
+// Compares softmax attention over a cache with its equation, computed in double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct Shape {
   int64_t positions = 192;
 };
 
-// Sizes around those of vectors and pages, and groups of one head and of several.
+// Sizes close to those of vectors and pages, and groups of one head and of several heads.
 const std::vector<Shape>& shapes() {
   static const std::vector<Shape> all = {{1, 1, 1, 1, 0},
                                          {2, 2, 5, 7, 4},
@@ -45,7 +45,7 @@ std::vector<float> angles_of(int64_t positions, int dims) {
   return angles;
 }
 
-// The inputs of one sequence, and what attention makes of them.
+// The inputs of one sequence, and the outputs that attention must give.
 struct Sequence {
   Sequence(const Shape& shape, int count, uint32_t seed)
       : shape(shape),
@@ -142,7 +142,7 @@ class Caches {
   std::vector<float> memory_;
 };
 
-// What each of the sequences takes in one call.
+// The number of inputs that each sequence takes in one call.
 using Cut = std::vector<int>;
 
 // Feeds the sequences, sequence i in slot i, in calls of these lengths; returns their outputs.
@@ -189,7 +189,7 @@ class AttendTest : public KernelTest {};
 
 TEST_P(AttendTest, IsTheEquation) {
   for (const Shape& shape : shapes()) {
-    constexpr int kCount = 131;  // two pages and a part
+    constexpr int kCount = 131;  // two pages and part of a third
     std::vector<Sequence> one = {Sequence(shape, kCount, 7)};
     const std::vector<float> found = attend_all(backend(), one, {{100}, {31}})[0];
     for (const int row : {0, 1, 62, 63, 64, 99, 100, 127, 128, 130}) {
@@ -197,7 +197,7 @@ TEST_P(AttendTest, IsTheEquation) {
         const std::vector<double> expected = one[0].expected(row, head, 0.25);
         for (int i = 0; i < shape.dv; ++i) {
           const int64_t at = (int64_t{row} * shape.heads + head) * shape.dv + i;
-          // A key at the middle of two bf16 numbers may go either way.
+          // A key halfway between two bf16 numbers may be rounded up or down.
           const double tolerance = shape.stored == DType::kF32 ? 5e-6 : 5e-3;
           ASSERT_NEAR(found[at], expected[i], tolerance)
               << "dk " << shape.dk << " row " << row << " head " << head << " column " << i;
@@ -235,7 +235,7 @@ TEST_P(AttendTest, JoinsSegments) {
   }
 }
 
-// There are enough heads that a block of a GPU joins the segments itself.
+// With this many heads, a block of a GPU joins all segments of its tile itself.
 TEST_P(AttendTest, JoinsSegmentsOfManyHeads) {
   const Shape shape = {16, 16, 2, 3, 2, DType::kBF16, 1100};
   std::vector<Sequence> one = {Sequence(shape, 600, 4)};
@@ -250,7 +250,7 @@ TEST_P(AttendTest, JoinsSegmentsOfManyHeads) {
   }
 }
 
-// Rows of prompts and of single values at the positions around the ends of pages and segments.
+// Prompts and single values, at positions close to the ends of pages and segments.
 TEST_P(AttendTest, HasTheSameBitsInBatchesOfPromptsAndSteps) {
   const Shape shape = {6, 2, 7, 9, 4, DType::kF32, 640};
   std::vector<Sequence> all;
@@ -264,7 +264,7 @@ TEST_P(AttendTest, HasTheSameBitsInBatchesOfPromptsAndSteps) {
   }
 }
 
-// A query takes nothing from later inputs of its own prompt, not even times 0.
+// A query ignores later inputs of its own prompt completely: it does not even multiply them by 0.
 TEST_P(AttendTest, LaterInputsChangeNothing) {
   const Shape shape = {4, 2, 8, 10, 0};
   constexpr int kCount = 80;

@@ -45,8 +45,8 @@ TEST(CpuOptions, AnAbsentInstructionSetIsRefused) {
 
 class BackendTest : public KernelTest {};
 
-// The instructions for bf16 change nothing about fp32, and tiles add up as vectors do.
-TEST_P(BackendTest, NumericsNamesAllThatDecidesBits) {
+// The bf16 instructions do not affect fp32, and tiles add in the same order as vectors.
+TEST_P(BackendTest, NumericsNamesEverythingThatDecidesBits) {
   const std::string isa = isa_name(GetParam().isa);
   const std::string vectors = isa == "avx512bf16" || isa == "amx" ? "avx512" : isa;
   EXPECT_EQ(backend().numerics(Precision::kFp32), "cpu/" + vectors + "/fp32/step");
@@ -106,7 +106,7 @@ TEST_P(BackendTest, PackPadsWithZeros) {
   }
 }
 
-TEST_P(BackendTest, AWeightGivenInBf16StaysSoInMemory) {
+TEST_P(BackendTest, ABf16WeightStaysBf16InMemory) {
   const std::vector<uint16_t> weight = bf16_of(random_floats(64 * 32, 1));
   const HostTensor tensor = {weight.data(), 64, 32, DType::kBF16};
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {

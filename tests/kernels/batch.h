@@ -1,4 +1,4 @@
-// Rows of a batch and the states that they name, for tests of what works on both.
+// Rows of a batch and the states that they name, for tests of operations that use both.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace runnel {
 // Rows of the given lengths, in the given slots.
 struct Batch {
   std::vector<int32_t> slot, first;
-  std::vector<Control> controls;  // of all slots that it names
+  std::vector<Control> controls;  // of all slots up to the last one that the batch names
   Batch(std::vector<int32_t> slots, const std::vector<int>& lengths) : slot(std::move(slots)) {
     first.push_back(0);
     for (const int length : lengths) first.push_back(first.back() + length);
@@ -26,8 +26,8 @@ struct Batch {
   int length(int row) const { return first[row + 1] - first[row]; }
 };
 
-// Random states of some slots, in memory that notices what lies around them: at multiples of 16
-// bytes if `aligned`, else anywhere.
+// Random states of some slots, in memory that detects writes around them. If `aligned`, states
+// begin at multiples of 16 bytes, else anywhere.
 struct SlotStates {
   SlotStates(int slots, int floats, bool aligned = false)
       : size(floats),
@@ -43,7 +43,7 @@ struct SlotStates {
     return {reinterpret_cast<std::byte*>(memory.row(0) + base), memory.view().stride * int64_t{4},
             (around - base) * 4};
   }
-  // As doubles; of the slot as it was.
+  // The slot's state before the operation, as doubles.
   std::vector<double> initial(int slot) {
     return {before.row(slot) + around, before.row(slot) + around + size};
   }
@@ -53,7 +53,7 @@ struct SlotStates {
           << "state of slot " << slot << " at " << i;
     }
   }
-  // Nothing around the states has changed, nor any state but those of the rows that are not frozen.
+  // Nothing around the states has changed, nor has the state of any slot that no row uses.
   void expect_rest_untouched(const Batch& batch) {
     memory.expect_guards("states");
     for (int slot = 0; slot < memory.rows(); ++slot) {
@@ -65,7 +65,7 @@ struct SlotStates {
     }
   }
 
-  int size, around;  // floats of a state, and of others before and after it
+  int size, around;  // floats of a state, and of other data before and after it
   Guarded memory, before;
   int base = 0;  // floats before States::base
 };

@@ -1,4 +1,4 @@
-// Products of weights in blocks, bit by bit, on every instruction set.
+// Compares products of weights in blocks with their definition, bit by bit.
 
 #include "kernels/blocks.h"
 
@@ -42,7 +42,7 @@ std::vector<std::byte> random_blocks(StoredType type, int64_t count, uint32_t se
   return blocks;
 }
 
-// A layer in blocks and rows for it.
+// A layer with its weights in blocks, and rows of inputs for it.
 struct Layer {
   StoredType type;
   int rows, in, out;
@@ -72,7 +72,7 @@ struct Layer {
   }
 };
 
-// The integers of a run of inputs, by the rule of the decision record.
+// The integers of a run of inputs, by the rule in the decision record.
 struct Integers {
   int64_t v[kRun] = {};
   float power = 0.0F;
@@ -94,7 +94,7 @@ struct Integers {
   }
 };
 
-// The definition, by plain loops.
+// The definition of the product, as plain loops.
 std::vector<float> by_the_rule(const Layer& layer) {
   std::vector<float> all;
   for (int row = 0; row < layer.rows; ++row) {
@@ -124,7 +124,7 @@ std::vector<float> by_the_rule(const Layer& layer) {
   return all;
 }
 
-// The same bits; what is no number may be any of those.
+// Expects equal bits. Any NaN equals any other.
 void expect_same(const std::vector<float>& found, const std::vector<float>& wanted) {
   ASSERT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < found.size(); ++i) {
@@ -136,7 +136,7 @@ void expect_same(const std::vector<float>& found, const std::vector<float>& want
 
 class Blocks : public KernelTest {};
 
-TEST_P(Blocks, SumsAreThoseOfTheRule) {
+TEST_P(Blocks, SumsFollowTheRule) {
   for (const StoredType type : kTypes) {
     SCOPED_TRACE(format_of(type).name);
     const auto least = static_cast<int>(format_of(type).elements);
@@ -148,7 +148,7 @@ TEST_P(Blocks, SumsAreThoseOfTheRule) {
   }
 }
 
-// Inputs of all sizes, and some that are no numbers: they spoil their own row alone.
+// Inputs of all sizes, and some that are not finite: these spoil only their own row.
 TEST_P(Blocks, InputsOfAllSizes) {
   for (const StoredType type : kTypes) {
     SCOPED_TRACE(format_of(type).name);
@@ -157,8 +157,8 @@ TEST_P(Blocks, InputsOfAllSizes) {
     for (size_t i = 0; i < layer.x.size(); ++i) layer.x[i] *= sizes[i / 256];
     layer.x[5 * 256 + 40] = std::numeric_limits<float>::infinity();
     layer.x[5 * 256 + 90] = std::numeric_limits<float>::quiet_NaN();
-    layer.x[2 * 256] = 3.5F;                   // beside denormals of the integers
-    std::fill_n(layer.x.begin() + 32, 32, 0);  // of the first row
+    layer.x[2 * 256] = 3.5F;  // next to inputs whose integers are 0
+    std::fill_n(layer.x.begin() + 32, 32, 0);  // a run of zeros in the first row
     layer.x[3 * 256 + 7] = -0x1.ffffp22F;      // rounds up to 2^14
     const std::vector<float> found = layer.run(backend());
     expect_same(found, by_the_rule(layer));
@@ -183,7 +183,7 @@ TEST_P(Blocks, BitsDoNotDependOnTheBatch) {
   }
 }
 
-// Compared with the numbers that the blocks stand for and inputs as they are, in double.
+// Compared with exact products of the unrounded inputs and the blocks' values, in double.
 TEST_P(Blocks, AreNearExactProducts) {
   for (const StoredType type : kTypes) {
     SCOPED_TRACE(format_of(type).name);
@@ -207,7 +207,7 @@ TEST_P(Blocks, AreNearExactProducts) {
   }
 }
 
-// Weights in no blocks are fp32, in the same precision.
+// Weights that are not in blocks are fp32 in this precision.
 TEST_P(Blocks, OtherWeightsAreFp32) {
   const std::vector<float> weight = random_floats(int64_t{40} * 30, 1);
   const std::vector<float> x = random_floats(40, 2);
@@ -223,7 +223,7 @@ TEST_P(Blocks, OtherWeightsAreFp32) {
 }
 
 #if defined(__x86_64__)
-// What a layer gives by these kernels.
+// The outputs of a layer with these kernels.
 std::vector<float> product(const cpu::Kernels& kernels, const Layer& layer, const Weight& packed) {
   Guarded from(layer.rows, layer.in, 3), to(layer.rows, layer.out, 1);
   from.fill(layer.x);
@@ -244,8 +244,8 @@ std::vector<float> product(const cpu::Kernels& kernels, const Layer& layer, cons
   return to.values();
 }
 
-// AVX-512 with and without the instruction for bytes: a machine that has it uses it, so that the
-// tests above see one of the two.
+// AVX-512 with and without the byte instruction. Each machine uses only one of the two forms, so
+// the tests above cover only that one.
 TEST(BlockForms, TheInstructionForBytesChangesNoBit) {
   if (!__builtin_cpu_supports("avx512vnni")) GTEST_SKIP() << "this machine has no avx512vnni";
   const auto backend = make_backend(Isa::kAvx512, 1);

@@ -1,4 +1,4 @@
-// The categorical head against its own distribution.
+// Compares the categorical head with its own distribution.
 #include "kernels/cpu/categorical.h"
 
 #include <gtest/gtest.h>
@@ -42,9 +42,8 @@ class CategoricalTest : public KernelTest {
 
 reference::Vector wide(const std::vector<float>& x) { return {x.begin(), x.end()}; }
 
-// Chi-square of draws by Philox against probabilities, bins below five expected joined. Also:
-// nothing is drawn that cannot be. Five standard deviations above the mean of the statistic is the
-// limit.
+// A chi-square test of Philox draws. Bins with fewer than five expected draws are joined. The limit
+// is five standard deviations above the statistic's mean. Filtered-out values must not be drawn.
 void expect_distribution(const std::vector<int>& counts, const reference::Vector& p, int draws) {
   double statistic = 0;
   double freedom = -1;
@@ -87,7 +86,7 @@ TEST_P(CategoricalTest, SamplesItsDistribution) {
   }
 }
 
-// Which values can be drawn at all: a fine sweep of u reaches all of them.
+// Checks which values can be drawn: each kept value is drawn at the middle of its interval of u.
 TEST_P(CategoricalTest, FiltersKeepWhatTheReferenceKeeps) {
   std::mt19937 generator(1);
   for (int round = 0; round < 300; ++round) {
@@ -120,11 +119,11 @@ TEST_P(CategoricalTest, TiesGoToTheLowerValue) {
     EXPECT_EQ(sample(logits, {.top_p = 1e-6F}, u), 1);
     EXPECT_EQ(sample(logits, {.top_k = 2}, u), u < 0.5 ? 1 : 3);
   }
-  // The two zeros are one value's worth of a tie.
+  // The two zeros are equal, so they tie.
   EXPECT_EQ(sample({0.0F, -0.0F, 0.0F}, {.top_k = 2}, 1 - 1e-9), 1);
 }
 
-TEST_P(CategoricalTest, TopKOfZeroOrMoreThanThereIsMeansAll) {
+TEST_P(CategoricalTest, TopKOfZeroOrAboveTheVocabularyMeansAll) {
   const std::vector<float> logits = {0, 0, 0, 0};
   for (const int top_k : {0, 4, 5, 1 << 30}) {
     for (int value = 0; value < 4; ++value) {
@@ -195,7 +194,7 @@ TEST_P(CategoricalTest, ExtremeLogitsGiveFiniteResults) {
           const int32_t value = sample(logits, sampling, u);
           ASSERT_GE(value, 0);
           ASSERT_LT(value, 3);
-          if (temperature > 100) continue;  // all alike then
+          if (temperature > 100) continue;  // all values are equally likely
           EXPECT_FALSE(std::isnan(logits[value]) && !std::isnan(logits[1]));
         }
       }

@@ -5,7 +5,7 @@
 namespace runnel {
 namespace {
 
-// A view of memory that nobody reads: the checks look at shapes alone.
+// A view of memory that nobody reads: the checks read only shapes.
 View shaped(int rows, int cols, DType type = DType::kF32) {
   static float unread[1];
   return {unread, type, rows, cols, cols};
@@ -13,7 +13,7 @@ View shaped(int rows, int cols, DType type = DType::kF32) {
 
 TEST(ChecksDeathTest, AMatrixHasDataAndRowsThatDoNotOverlap) {
   check_matrix(shaped(2, 3), DType::kF32, "m");
-  check_matrix(View{}, DType::kF32, "m");  // of no rows
+  check_matrix(View{}, DType::kF32, "m");  // a matrix with no rows is valid
   EXPECT_DEATH(check_matrix(shaped(2, 3), DType::kI32, "m"), "m");
   EXPECT_DEATH(check_matrix({nullptr, DType::kF32, 1, 3, 3}, DType::kF32, "m"), "m");
   View narrow = shaped(2, 3);
@@ -21,7 +21,7 @@ TEST(ChecksDeathTest, AMatrixHasDataAndRowsThatDoNotOverlap) {
   EXPECT_DEATH(check_matrix(narrow, DType::kF32, "m"), "m");
 }
 
-TEST(ChecksDeathTest, MemoryIsOfTheSizesSaid) {
+TEST(ChecksDeathTest, MemoryHasTheStatedSizes) {
   const float one = 1.0F;
   check_pack({&one, 2, 3}, {&one, 1, 2});
   check_pack({&one, 2, 3}, {});
@@ -58,7 +58,7 @@ TEST(ChecksDeathTest, AnEmbeddingIsAsWideAsItsParts) {
   EXPECT_DEATH(check_embed(rows, values, embedding, shaped(2, 6)), "position table");
 }
 
-TEST(ChecksDeathTest, LayersTakeWhatTheyWereMadeFor) {
+TEST(ChecksDeathTest, LayersTakeOnlyTheirOwnShapes) {
   Weight weight;
   weight.in = 5;
   weight.out = 4;
@@ -94,7 +94,7 @@ TEST(ChecksDeathTest, LayersTakeWhatTheyWereMadeFor) {
   EXPECT_DEATH(check_gated_norm(shaped(2, 4), rms, {}, shaped(2, 4)), "a gate of x's shape");
 }
 
-TEST(ChecksDeathTest, WhatLooksBackIsAsWideAsItsInputs) {
+TEST(ChecksDeathTest, ShiftsAndConvolutionsAreAsWideAsTheirInputs) {
   check_shift(shaped(5, 4), shaped(3, 4), shaped(5, 12));
   EXPECT_DEATH(check_shift(shaped(5, 4), shaped(3, 4), shaped(5, 8)), "mixes . width");
   EXPECT_DEATH(check_shift(shaped(5, 4), shaped(3, 5), shaped(5, 15)), "mixes . width");
@@ -136,7 +136,7 @@ TEST(ChecksDeathTest, ARecurrenceGetsItsHeads) {
   EXPECT_DEATH(check_recur(recurrence, inputs, shaped(4, 10)), "sizes");
 }
 
-TEST(ChecksDeathTest, ARuleGetsWhatItIsMadeOf) {
+TEST(ChecksDeathTest, ARuleGetsAllItsTensors) {
   RecurrenceInputs inputs = {.q = shaped(4, 6), .k = shaped(4, 6), .v = shaped(4, 10)};
   Recurrence rwkv7 = {.heads = 2, .dk = 3, .dv = 5, .terms = Rwkv7Terms{}};
   EXPECT_DEATH(check_recur(rwkv7, inputs, shaped(4, 10)), "k_k, k_a and r_k");

@@ -23,7 +23,7 @@ TEST(ChooseIsa, TheInstructionForBf16IsTakenWhereItIsFast) {
   EXPECT_EQ(choose("somebody else", kNoTiles).isa, Isa::kAvx512);
 }
 
-TEST(ChooseIsa, ElseTheWidest) {
+TEST(ChooseIsa, OtherwiseTheWidestIsTaken) {
   EXPECT_EQ(choose("AuthenticAMD", {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}).isa, Isa::kAvx512);
   EXPECT_EQ(choose("AuthenticAMD", {Isa::kPortable, Isa::kAvx2}).isa, Isa::kAvx2);
   EXPECT_EQ(choose("", {Isa::kPortable}).isa, Isa::kPortable);
@@ -37,7 +37,7 @@ TEST(ChooseIsa, SaysWhy) {
             std::string::npos);
 }
 
-// What a backend that was asked for nothing takes.
+// The instruction set that a backend uses if none is requested.
 TEST(ChooseIsa, DecidesForTheBackend) {
   const IsaChoice choice = best_isa();
   EXPECT_TRUE(isa_available(choice.isa));

@@ -1,5 +1,5 @@
-// Prompts in chunks: what stepping gives, within what the order of sums and the parts of a factor
-// change; the same bits wherever a prompt is cut at chunks.
+// Prompts in chunks give the results of stepping, up to the rounding that another order of sums and
+// split factors cause. The bits are the same wherever a prompt is cut at chunks.
 #include "kernels/cuda/chunks.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace runnel::cuda {
 namespace {
 
-// How far `a` is from `b`, in parts of b's length.
+// The distance of `a` from `b`, relative to the length of b.
 double distance(const float* a, const float* b, int64_t count) {
   double square = 0;
   double size = 0;
@@ -22,7 +22,7 @@ double distance(const float* a, const float* b, int64_t count) {
   return std::sqrt(square / size);
 }
 
-// Takes all sequences to their ends by calls of these lengths, the last one as often as it takes.
+// Takes all sequences to their ends, by calls of these lengths. The last call repeats as needed.
 void run(Sequences& sequences, std::vector<std::vector<int>> calls) {
   for (size_t call = 0;; ++call) {
     std::vector<int> lengths = calls[std::min(call, calls.size() - 1)];
@@ -74,7 +74,7 @@ TEST(GpuChunks, AreNearStepping) {
   expect_near_stepping({2, 128, 128}, 300, {0, 130, 1}, {});
 }
 
-// The same bits in any order of threads, whatever else is in the batch and with either state.
+// The bits are the same in any order of threads, in any batch and with either form of state.
 TEST(CudaChunks, WhereAPromptIsCutAtChunksDoesNotMatter) {
   const HeadShape shape = {2, 20, 36};
   constexpr int kLength = 300;
@@ -97,19 +97,19 @@ TEST(CudaChunks, WhereAPromptIsCutAtChunksDoesNotMatter) {
   }
 }
 
-// What is before and behind whole chunks of positions is stepped: a prompt that is shorter, or cut
-// in the midst of a chunk, has the bits of stepping there.
+// Inputs before and after whole chunks are stepped. A prompt that is shorter than a chunk, or cut
+// inside one, has the bits of stepping there.
 TEST(CudaChunks, OnlyWholeChunksOfPositionsAreTaken) {
   const HeadShape shape = {1, 16, 16};
   constexpr int kLength = 127;
   Sequences stepped(shape, kLength, {}, ThreadOrder::kForward);
   run(stepped, {{1, 1, 1}});
   Sequences found(shape, kLength, {.chunks = true}, ThreadOrder::kForward);
-  run(found, {{63, 1, 40}, {kLength, kLength, kLength}});  // no chunk is whole in any call
+  run(found, {{63, 1, 40}, {kLength, kLength, kLength}});  // no call contains a whole chunk
   EXPECT_TRUE(same_bits(found.out(), stepped.out()));
 }
 
-// Not at the first prompt that has one.
+// The first step reports it, even if no prompt has a whole chunk.
 TEST(CudaChunks, WithoutRoomAreRefusedAtTheFirstStep) {
   constexpr int kSize = 400;
   const auto backend = make_host_backend({.chunks = true});

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Reads the machine code of every CUDA kernel, of every architecture in a build, and says what is wrong with it.
+"""Checks the machine code of every CUDA kernel, for every architecture of a build, and prints all faults.
 
     cuda_code.py BUILD CUOBJDUMP NVDISASM            the test
-    cuda_code.py BUILD CUOBJDUMP NVDISASM --write    makes what is built the budget, cuda_budget.json
-    cuda_code.py --table                             the budget as docs/internals/cuda.md has it
+    cuda_code.py BUILD CUOBJDUMP NVDISASM --write    writes the sizes of the build to the budget, cuda_budget.json
+    cuda_code.py --table                             prints the budget as docs/internals/cuda.md has it
 
-A compiler can drop code, spill registers or lose sight of where a pointer points, and say nothing. So no kernel has
-local memory (but for the few bytes in SPILLS), a load by a pointer of unknown kind, or a call of anything but the
-toolkit's arithmetic; every phase in the code (launch.h) has instructions; and registers and instructions keep to the
-budget, by kernel and architecture.
-BUILD holds the objects, compiled with -lineinfo. CUOBJDUMP and NVDISASM are the toolkit's programs, or PyPI's.
+A compiler can silently drop code, spill registers or lose track of the memory that a pointer points to. So this test
+checks that:
+- no kernel uses local memory (except the few bytes in SPILLS), loads or stores by a pointer of unknown kind, or calls
+  anything but the toolkit's arithmetic;
+- every phase in the source (launch.h) has instructions;
+- registers and instructions stay within the budget, which is per kernel and architecture.
+BUILD has the object files, compiled with -lineinfo. CUOBJDUMP and NVDISASM are the programs of the toolkit or of PyPI.
 """
 
 import collections
@@ -24,29 +26,29 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "kernels" / "cuda"
 BUDGET = pathlib.Path(__file__).resolve().with_name("cuda_budget.json")
-REGISTERS_DEALT = 8  # at once, by a multiprocessor
+REGISTERS_DEALT = 8  # a multiprocessor allocates registers in this unit
 INSTRUCTIONS_DEALT = 64
-# nvcc may compile the same source to other code each time: by up to 2 registers and 1.4% of the instructions, measured.
+# nvcc may compile the same source differently each time: we measured up to 2 registers and 1.4% of the instructions.
 MORE_REGISTERS = 4
-MORE_INSTRUCTIONS = 0.05  # of the budget
-FEWEST = 0.75  # of its instructions' budget: with fewer a kernel has lost something, or deserves a new budget
+MORE_INSTRUCTIONS = 0.05  # fraction of the budget
+FEWEST = 0.75  # of the instruction budget: a kernel with fewer has lost code, or needs a new budget
 
-# Bytes of stack that a kernel may have, for registers that it spills outside its inner loops: on an H100 its speed was
-# measured with them.
+# Bytes of stack that a kernel may use to spill registers outside its inner loops. Its speed on an H100 was measured
+# with these spills.
 SPILLS = {"WholeKernel<256, 8, 1024, (runnel::HeadKind)1>": 32}
 
-# Philox's multipliers, as nvdisasm writes them.
+# Philox's multipliers, as nvdisasm prints them.
 PHILOX = {"0xd2511f53": "-0x2daee0ad", "0xcd9e8d57": "-0x326172a9"}
 SAMPLING = ("SampleKernel", "PenalizedKernel", "WholeKernel")
 
-# At another block's mbarrier, and where the source of a block arrives there for a meeting.
+# The instruction that arrives at another block's mbarrier, and the source code of that arrival for a meeting.
 ARRIVAL = "SYNCS.ARRIVE.TRANS64.RED"
 MEETING = "arrive_at(in_block(peer"
-# What the kernel for a whole network has besides: weights for it alone and for other blocks too, and logs.
+# The kernel for a whole network also copies weights for its own block, weights for several blocks, and logs.
 COPIES = ("UBLKCP.S.G", "UBLKCP.S.G.MULTICAST", "LDGSTS")
-# Kernels in clusters have no code before compute capability 9.0, where clusters begin.
+# Clusters begin with compute capability 9.0: kernels that use clusters have no code for earlier ones.
 IN_CLUSTERS = ("whole", "tile")
-# What a release or an acquire of memory compiles to: a meeting is of shared memory alone.
+# A release or an acquire of global memory compiles to one of these. A meeting uses only shared memory.
 FENCES = ("MEMBAR", "ERRBAR", "CGAERRBAR", "CCTL")
 
 USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+)")
@@ -55,7 +57,7 @@ LABEL = re.compile(r"^(\.L_x_\d+):$")
 LINE = re.compile(r'//## File "([^"]+)", line (\d+)')
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]+)\*/\s+(?:@!?U?P\w+ )?\s*([A-Z][\w.]*)\s*(.*?) *;")
 BRANCH_TARGET = re.compile(r"`\((.*?)\)")
-# A call of what a block offers, which begins a phase or stands in one.
+# A call of a function of the block that begins a phase or is part of one.
 PHASE = re.compile(
     r"\bblock_?\.(?:template )?"
     r"(?:each|phase|meet|sum|largest|add|mma|fold|fold_largest|send|expect|arrive|fetch|bring|brought|await)(?:<.*>)?\("
@@ -68,28 +70,28 @@ class Instruction:
     opcode: str
     operands: str
     target: int | None = None  # of a branch
-    lines: tuple[tuple[str, int], ...] = ()  # (file, line) that it does, the innermost first
+    lines: tuple[tuple[str, int], ...] = ()  # (file, line) of its source, the innermost first
 
     def meets(self, meeting_lines):
-        """Whether it arrives at another block's mbarrier for a meeting; `meeting_lines`: the sources'."""
+        """Whether it arrives at another block's mbarrier for a meeting, at one of these source lines."""
         return self.opcode.startswith(ARRIVAL) and any(line in meeting_lines for line in self.lines)
 
 
 @dataclasses.dataclass
 class Code:
-    """One kernel's, or a function's that has not been put into its caller."""
+    """The code of a kernel, or of a function that was not inlined."""
 
     registers: int = 0
     stack: int = 0  # bytes
     instructions: list[Instruction] = dataclasses.field(default_factory=list)
-    lines: set[tuple[str, int]] = dataclasses.field(default_factory=set)  # (file, line) that these instructions do
+    lines: set[tuple[str, int]] = dataclasses.field(default_factory=set)  # (file, line) of these instructions
 
     def having(self, *operations):
         return [one for one in self.instructions if one.opcode.split(".")[0] in operations]
 
 
 def demangled(names):
-    """`entry<runnel::cuda::MatmulBf16<1, 1> >(...)` as "MatmulBf16<1, 1>"; what is no kernel in full."""
+    """`entry<runnel::cuda::MatmulBf16<1, 1> >(...)` as "MatmulBf16<1, 1>"; other functions keep their full name."""
     told = subprocess.run(["c++filt"], input="\n".join(names), text=True, stdout=subprocess.PIPE, check=True).stdout
     plain = [
         re.sub(r".*?entry<(.*)>\(.*", r"\1", line).strip().replace("runnel::cuda::", "").replace("> >", ">>")
@@ -104,7 +106,7 @@ def parse_usage(text):
 
 
 def parse_code(text):
-    """name -> Code, of what nvdisasm -gi -c prints."""
+    """name -> Code, from the output of nvdisasm -gi -c."""
     found: dict[str, Code] = {}
     labels: dict[str, int] = {}
     lines: list[tuple[str, int]] = []
@@ -127,7 +129,7 @@ def parse_code(text):
         elif match := INSTRUCTION.match(line):
             address, opcode, operands = match.groups()
             to = BRANCH_TARGET.search(operands)
-            # A label after the branch is not known yet: only branches backwards have a target.
+            # A label after the branch is not known yet, so only backward branches have a target.
             target = labels.get(to.group(1)) if to and opcode.startswith("BRA") else None
             code.instructions.append(Instruction(int(address, 16), opcode, operands, target, tuple(lines)))
             line_is_first = True
@@ -135,9 +137,9 @@ def parse_code(text):
 
 
 def said_of(build, cuobjdump, *commands, only=None):
-    """(architecture, what each of the commands prints) of the machine code in all objects of a build.
+    """Yields (architecture, the output of each command) for the machine code of all objects of a build.
 
-    `only`: of this architecture.
+    `only`: skip all other architectures.
     """
     for path in sorted(build.rglob("*.cu.o")):
         with tempfile.TemporaryDirectory() as place:
@@ -156,7 +158,7 @@ def said_of(build, cuobjdump, *commands, only=None):
 
 
 def read(build, cuobjdump, nvdisasm):
-    """architecture -> kernel -> Code, of all objects of a build."""
+    """architecture -> kernel -> Code, from all objects of a build."""
     built: dict[str, dict[str, Code]] = collections.defaultdict(dict)
     for architecture, told in said_of(build, cuobjdump, [cuobjdump, "-res-usage"], [nvdisasm, "-gi", "-c"]):
         usage, codes = parse_usage(told[0]), parse_code(told[1])
@@ -167,7 +169,7 @@ def read(build, cuobjdump, nvdisasm):
 
 
 def memory_faults(code, stack):
-    """What a kernel does with memory that it should not. It may have `stack` bytes of stack, for spilled registers."""
+    """Forbidden uses of memory in a kernel, which may use `stack` bytes of stack to spill registers."""
     loads, stores = len(code.having("LDL")), len(code.having("STL"))
     if code.stack > stack or (loads or stores) and not stack:
         yield f"has {code.stack} bytes of stack, {loads} loads from local memory and {stores} stores to it"
@@ -182,7 +184,7 @@ def memory_faults(code, stack):
 
 
 def steps(code):
-    """The instructions of the loop that goes around products and sampling; none: there is no such loop."""
+    """The instructions of the loop that contains products and sampling, or [] if the code has no such loop."""
     products = [one.address for one in code.having("HMMA")]
     draws = [one.address for one in code.instructions if PHILOX["0xd2511f53"] in one.operands]
     for loop in code.instructions:
@@ -196,12 +198,12 @@ def steps(code):
 
 
 def has_clusters(architecture):
-    """Of "80", "90a", "120"."""
+    """Whether an architecture, such as "80", "90a" or "120", has clusters."""
     return int(re.match(r"\d+", architecture).group()) >= 90
 
 
 def meeting_lines(folder=KERNELS):
-    """(file, line) where a block's source arrives at another's mbarrier for a meeting."""
+    """(file, line) of each arrival at another block's mbarrier for a meeting, in the source of a block."""
     return {
         (path.name, number)
         for path in folder.glob("*.cu")
@@ -211,7 +213,7 @@ def meeting_lines(folder=KERNELS):
 
 
 def kernel_faults(kernel, architecture, code, meetings):
-    """What is wrong with the code of one kernel; `meetings`: how many its source has."""
+    """The faults in the code of one kernel, whose source has `meetings` meetings."""
     yield from memory_faults(code, SPILLS.get(kernel, 0))
     if kernel.startswith("WholeKernel<") and not has_clusters(architecture):
         return
@@ -235,7 +237,7 @@ def kernel_faults(kernel, architecture, code, meetings):
 
 
 def phases(folder=KERNELS):
-    """(file, line) of every phase in the kernels' sources."""
+    """(file, line) of every phase in the source of the kernels, with the text of the line."""
     return {
         (path.name, number): line.strip()
         for path in sorted(folder.glob("*.h"))
@@ -261,7 +263,7 @@ def budget_faults(kernel, code, budget):
 
 
 def faults(built, budget, sources):
-    """What is wrong, a line each. `sources`: phases()."""
+    """All faults, one a line. `sources`: phases()."""
     meetings = sum(name.startswith(IN_CLUSTERS) and ".meet(" in line for (name, _), line in sources.items())
     for architecture, codes in sorted(built.items()):
         for kernel, code in sorted(codes.items()):
@@ -305,7 +307,7 @@ def markdown(head, rows):
 
 
 def table(budget):
-    """The budget in Markdown, a row to a kernel."""
+    """The budget as a Markdown table with a row per kernel."""
     architectures = sorted({architecture for on in budget.values() for architecture in on})
     names = [f"sm_{architecture}: registers, instructions" for architecture in architectures]
     rows = []

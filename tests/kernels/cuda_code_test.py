@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What cuda_code.py says of machine code: of a kernel that is whole, and of each thing that can be wrong with one."""
+"""Tests cuda_code.py on the machine code of a correct kernel, and on code with each possible fault."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ MATMUL = (
 )
 
 ((_, MEETS),) = cuda_code.meeting_lines()
-# A loop around a meeting, a product and what is drawn.
+# A loop that contains a meeting, a product and the sampling.
 BODY = (
     f""".L_x_0:
 	//## File "/a/kernels/cuda/cuda_backend.cu", line {MEETS} inlined at "/a/kernels/cuda/whole.h", line 71
@@ -89,7 +89,7 @@ class CudaCode(unittest.TestCase):
                 "sm_90a has no instructions for whole.h:90: block_.meet(0, [&](int t) {",
             ],
         )
-        self.assertEqual(self.faults(sources=more, architecture="80"), [])  # no clusters, and no such kernel
+        self.assertEqual(self.faults(sources=more, architecture="80"), [])  # no clusters, so this kernel has no code
         other = SOURCES | {("norm.h", 91): "block.phase([&](int t) {"}
         self.assertEqual(len(self.faults(sources=other, architecture="80")), 1)
 

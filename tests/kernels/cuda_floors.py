@@ -1,29 +1,29 @@
 #!/usr/bin/env python3
-"""Prints the shortest time of a step of the whole-model kernel, by the bytes that it moves, for docs/internals/cuda.md.
+"""Prints a lower bound on the time of a step of the whole-model kernel, from the bytes that it moves.
 
-A step reads the weights of the layers from the cache, and reads and writes the states. The table assumes the bandwidths
-below. Embedding, head and activations are left out.
+A step reads the weights of the layers from the cache, and reads and writes the states. The table for
+docs/internals/cuda.md assumes the bandwidths below and leaves out the embedding, the head and the activations.
 """
 
 import cuda_code
 
-# Of the paper's models: layers, and numbers of each of their weights.
+# The models of the paper: their sizes and numbers of layers.
 WIDTH, HEADS, HEAD, FFN = 256, 8, 32, 1024
 MODELS = {"MNIST": 8, "CIFAR-10": 16}
-CLUSTERS = {1: 1, 64: 8, 1024: 32}  # that read all weights, by rows, as whole_launch.h chooses
+CLUSTERS = {1: 1, 64: 8, 1024: 32}  # clusters that each read all weights, by rows, as whole_launch.h chooses
 REPLAY = 8  # positions from one write of a state to the next (replay.h)
-# Taken, not measured: bytes a second of an H200's memory, and of its cache where 132 multiprocessors get 32 a cycle at
-# 1.755 GHz; and how much the cache holds.
+# Assumed, not measured, for an H200: bytes per second of its memory, bytes per second of its cache (132 multiprocessors
+# that get 32 bytes a cycle at 1.755 GHz), and the size of the cache.
 MEMORY, CACHE, CACHE_BYTES = 4.3e12, 7.4e12, 60 << 20
 
 
 def floors_table():
-    """In Markdown, a row to a model and a number of rows."""
+    """A Markdown table with a row for each model and number of rows."""
     rows = []
     for model, layers in MODELS.items():
         weights = 2 * layers * WIDTH * (4 * HEADS * HEAD + 2 * FFN)
         state = 4 * layers * HEADS * (HEAD + 1) * HEAD
-        entry = 4 * layers * HEADS * 2 * HEAD  # of a log, which is half full at a time
+        entry = 4 * layers * HEADS * 2 * HEAD  # of a log, which is half full on average
         replayed = state + entry * (REPLAY - 1) / 2 + (state + entry * (REPLAY - 1)) / REPLAY
         for batch, clusters, replay in [*((*one, False) for one in CLUSTERS.items()), (*max(CLUSTERS.items()), True)]:
             states = batch * (replayed if replay else 2 * state)  # read and written

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Says where the time of the whole-model kernel goes: Nsight Compute's samples by part of a step, or by line of a part.
+"""Prints where the whole-model kernel spends time: Nsight Compute's samples by part of a step, or by line of a part.
 
     cuda_profile.py BUILD CUOBJDUMP NVDISASM SAMPLES [PART]
 
-SAMPLES is a file, perhaps .gz, of what `ncu -i REPORT --page source --csv --print-source sass` prints about one launch
-of the kernel for the paper's images. REPORT must be of a program with the kernels of BUILD, compiled with -lineinfo. A
-sample belongs to the part of kernels/cuda/whole.h whose line its instruction was compiled from. whole.h is read from
-this checkout, so it must be the source of BUILD. docs/internals/cuda.md has the table.
+SAMPLES is a file (.gz is allowed) with the output of `ncu -i REPORT --page source --csv --print-source sass` for one
+launch of the kernel for the paper's images. REPORT must come from a program with the kernels of BUILD, compiled with
+-lineinfo. A sample belongs to the part of kernels/cuda/whole.h that has the source line of its instruction. whole.h is
+read from this checkout, so it must be the source of BUILD. docs/internals/cuda.md has the table.
 """
 
 import collections
@@ -22,7 +22,7 @@ KERNEL = "WholeKernel<256, 8, 1024"
 ARCHITECTURE = "90a"
 SAMPLES = "Warp Stall Sampling (All Samples)"
 EXECUTED = "Instructions Executed"
-# The first pattern that a line of whole.h matches is its part. Of nested calls the innermost counts.
+# A line of whole.h belongs to the first part whose pattern it matches. In nested calls the innermost line decides.
 PARTS = (
     (r"products_\.run\(qkv", "queries, keys, values"),
     (r"recurrence_\.(fetch|run)\(", "recurrence"),
@@ -38,12 +38,12 @@ PARTS = (
 
 
 def part_of(line):
-    """Of a line of whole.h, or None."""
+    """The part of a line of whole.h, or None."""
     return next((name for pattern, name in PARTS if re.search(pattern, line)), None)
 
 
 def part(lines, whole):
-    """Of an instruction that does `lines`, the innermost first. What is outside of the layers counts as that."""
+    """The part of an instruction with these source lines, the innermost first. A line outside of the layers wins."""
     found = [part_of(whole[number - 1]) for file, number in lines if file == "whole.h"]
     if PARTS[-1][1] in found:
         return PARTS[-1][1]
@@ -51,7 +51,7 @@ def part(lines, whole):
 
 
 def read_samples(path):
-    """[(samples, instructions executed)] by instruction."""
+    """[(samples, instructions executed)], one per instruction."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
         rows = list(csv.reader(file))
     head = next(i for i, row in enumerate(rows) if SAMPLES in row)
@@ -60,14 +60,14 @@ def read_samples(path):
 
 
 def shares(instructions, samples, whole, only=None):
-    """{part: [samples, instructions executed]}, or by (file, line) of the part `only`."""
+    """{part: [samples, instructions executed]}, or the same by (file, line) for the part `only`."""
     sums: dict[object, list[int]] = collections.defaultdict(lambda: [0, 0])
     for one, (count, executed) in zip(instructions, samples):
         key: object = part(one.lines, whole)
         if only is not None:
             if key != only:
                 continue
-            # The innermost line of the tile's own headers.
+            # The innermost source line in a header of the tile or in whole.h.
             key = next((line for line in one.lines if line[0].startswith(("tile", "whole"))), one.lines[:1])
         sums[key][0] += count
         sums[key][1] += executed

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What cuda_profile.py makes of samples, and that the parts that it names are in the source."""
+"""Tests how cuda_profile.py reads samples, and that the parts that it names are in the source."""
 
 import pathlib
 import tempfile
