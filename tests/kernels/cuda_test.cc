@@ -1,5 +1,5 @@
-// Tests of the CUDA kernels beyond the tests of every backend: index maps, and the variants of
-// operations.
+// Tests of the CUDA kernels beyond the tests that every backend runs: index maps, and the variants
+// of operations.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -49,7 +49,7 @@ TEST(Cuda, TheNumericsIdNamesEveryOption) {
   EXPECT_EQ(id({.whole = false}), id({})) << "the bits are the same";
 }
 
-TEST(Cuda, TheBatchChangesBitsWithTheLibraryAlone) {
+TEST(Cuda, OnlyTheLibraryMakesBitsDependOnTheBatch) {
   const auto changes = [](const CudaOptions& options) {
     return DeviceBackend<HostDevice>(options, ThreadOrder::kForward).batch_changes_bits();
   };
@@ -60,7 +60,7 @@ TEST(Cuda, TheBatchChangesBitsWithTheLibraryAlone) {
   }
 }
 
-TEST(Cuda, OptionsForLinearTransformersAloneAreRefused) {
+TEST(Cuda, OptionsOnlyForLinearTransformersAreRefused) {
   const auto takes = [](const CudaOptions& options, const RuleTerms& terms) {
     const DeviceBackend<HostDevice> backend(options, ThreadOrder::kForward);
     return backend.takes(Recurrence{.terms = terms});
@@ -86,7 +86,7 @@ TEST(Cuda, OptionsForLinearTransformersAloneAreRefused) {
 
 // ---- index maps ---------------------------------------------------------------------------------
 
-// Lane 5 has row 1 and column pair 1 of its groups, by the tables of the PTX manual.
+// By the tables of the PTX manual, lane 5 has row 1 and column pair 1 of its groups.
 static_assert(element_a(5, 0).row == 1 && element_a(5, 0).col == 2);
 static_assert(element_a(5, 1).row == 9 && element_a(5, 1).col == 2);
 static_assert(element_a(5, 2).row == 1 && element_a(5, 2).col == 10);
@@ -132,7 +132,7 @@ TEST(CudaPanels, EveryWeightHasAPlaceOfItsOwn) {
   }
 }
 
-// Each part of each weight occurs in the panels exactly once; the rest is zero padding.
+// Each part of each weight is in the panels exactly once; the rest is zero padding.
 TEST(CudaPanels, EveryPartOfAWeightIsThereOnce) {
   for (const int in : {1, 7, 16, 31, 32, 33, 100, 130, 260}) {
     for (const int out : {1, 8, 9, 33}) {
@@ -202,8 +202,8 @@ TEST(CudaRecur, RegistersAreForShapesThatFit) {
   EXPECT_FALSE(GatedRecur<true>::Large::fits(257));
 }
 
-// Otherwise every layer of every step would ask again.
-TEST(CudaAttend, AsksOnceForMemoryThatIsNotThere) {
+// Otherwise every layer of every step would repeat the failed allocation.
+TEST(CudaAttend, TriesAFailedAllocationOnlyOnce) {
   struct FullDevice {
     int asked = 0;
     Buffer allocate(int64_t, Memory) {
@@ -218,11 +218,11 @@ TEST(CudaAttend, AsksOnceForMemoryThatIsNotThere) {
 }
 
 TEST(CudaEmbed, FindsTheRowOfAnInput) {
-  // Two rows that step, a prompt, two empty rows, a prompt.
+  // Two rows with one input each, a prompt, two empty rows, a prompt.
   const int32_t first[] = {0, 1, 2, 7, 7, 7, 9};
   const int expected[] = {0, 1, 2, 2, 2, 2, 2, 5, 5};
   for (int input = 0; input < 9; ++input) EXPECT_EQ(row_of(first, 6, input), expected[input]);
-  // Inputs count from where the run begins.
+  // Inputs are counted from the first input of the run.
   for (int input = 0; input < 7; ++input) {
     EXPECT_EQ(row_of(first + 2, 4, input), expected[input + 2] - 2);
   }
@@ -233,7 +233,7 @@ TEST(CudaEmbed, FindsTheRowOfAnInput) {
 
 // ---- states in registers and in memory ----------------------------------------------------------
 
-// The same arithmetic wherever S is kept, so the same bits.
+// The arithmetic is the same wherever S is kept, so the bits are the same.
 TEST(CudaRecur, RegistersAndMemoryGiveTheSameBits) {
   struct Shape {
     int dk, dv;
@@ -285,7 +285,7 @@ TEST(CudaRecur, RegistersAndMemoryGiveTheSameBits) {
   }
 }
 
-// ---- what does not fit --------------------------------------------------------------------------
+// ---- sizes that do not fit ----------------------------------------------------------------------
 
 TEST(CudaLimits, SizesTooLargeForTheDeviceAreRefusedWithoutALaunch) {
   constexpr int kWidth = 60'000;
@@ -302,9 +302,9 @@ TEST(CudaLimits, SizesTooLargeForTheDeviceAreRefusedWithoutALaunch) {
                    "240000 bytes of shared memory, and has 232448: use backend cpu"));
 }
 
-// ---- what comes from the host -------------------------------------------------------------------
+// ---- data that comes from the host --------------------------------------------------------------
 
-// Records where embeddings read their values, and the number of copies that block the host.
+// Records where embeddings read their values, and counts the copies that block the host.
 struct Watched {
   std::vector<const int32_t*> values;
   int copies = 0;
@@ -469,7 +469,7 @@ TEST(CudaTile, EveryOutputHasOneBlock) {
 
 // ---- clusters -----------------------------------------------------------------------------------
 
-// Each block of a cluster adds its rank to the number that it gets, and sends it to the next block.
+// Each block of a cluster adds its rank to a number that it received, and sends it to the next one.
 struct RelayKernel {
   struct Args {
     int rounds;
@@ -506,7 +506,7 @@ TEST(CudaCluster, BlocksReachIntoEachOther) {
   }
 }
 
-// Sends in a last phase, with no meeting between it and the end of the kernel.
+// Sends in a last phase, without a meeting between the send and the end of the kernel.
 struct LateKernel {
   struct Args {
     bool met;  // whether the blocks have met before
@@ -522,14 +522,14 @@ struct LateKernel {
   }
 };
 
-TEST(CudaClusterDeathTest, BlocksAreThereWhenSomethingComes) {
+TEST(CudaClusterDeathTest, SendsNeedTheirTargetToBeRunning) {
   HostDevice device(ThreadOrder::kForward);
   const Launch launch = {.blocks = 2, .shared_bytes = 4, .cluster = 2};
   EXPECT_DEATH(device.launch<LateKernel>(launch, {true}), "before its last meeting|still there");
   EXPECT_DEATH(device.launch<LateKernel>(launch, {false}), "have met");
 }
 
-// The first block copies memory to all blocks of its cluster, and each block copies more to itself.
+// The first block copies memory to all blocks of its cluster. Each block copies more to itself.
 struct CopyKernel {
   struct Args {
     const Quad* from;  // [2 * kWarp]
@@ -614,7 +614,7 @@ struct TensorProblem {
         bias(random_floats(out, 3)),
         packed(backend.pack({weight.data(), out, in}, {bias.data(), 1, out}, precision)) {}
 
-  // Rows [from, from + count), with the kernel that the backend chooses for `count` rows.
+  // Computes rows [from, from + count), with the kernel that the backend chooses for `count` rows.
   std::vector<float> run(int from, int count) {
     Guarded y(count, out, 3);
     backend.matmul({x.data() + int64_t{from} * in, DType::kF32, count, in, in}, packed,
@@ -657,7 +657,7 @@ TEST(CudaTensorCores, MultiplyRoundedNumbers) {
   expect_sums(Precision::kBf16, 0.0, [](float x) { return from_bf16(bf16_bits(x)); });
 }
 
-// Parts omit at most 2^-16 of each factor. The omitted product of remainders is at most 2^-16.
+// Two parts omit at most 2^-16 of a factor. The omitted product of second parts is at most 2^-16.
 TEST(CudaTensorCores, MultiplySplitNumbers) {
   expect_sums(Precision::kSplit, 3 * 0x1p-16, [](float x) { return x; });
 }
@@ -676,7 +676,7 @@ TEST(CudaTensorCores, BitsDoNotDependOnTheBatch) {
   }
 }
 
-TEST(CudaTensorCores, SplitProductsAreThoseThatBf16IsTooCoarseFor) {
+TEST(CudaTensorCores, SplitIsThePreciseFormOfBf16) {
   const DeviceBackend<HostDevice> backend({}, ThreadOrder::kForward);
   EXPECT_EQ(backend.precise(Precision::kBf16), Precision::kSplit);
   EXPECT_EQ(backend.precise(Precision::kFp32), Precision::kFp32);

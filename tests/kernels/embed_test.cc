@@ -39,7 +39,7 @@ class Embed : public KernelTest {
     out.expect_guards("embed");
     return out.values();
   }
-  // The value and the position of the first five inputs of run().
+  // The values and positions of the first five inputs of run().
   static constexpr int kValue[] = {7, 5, 3, 0, 10};
   static constexpr int kPosition[] = {19, 2, 3, 4, 5};
 };
@@ -114,7 +114,7 @@ TEST_P(Embed, MultipliesValuesByTheirFactor) {
   }
 }
 
-// Random bytes that are blocks of this type, with finite scales.
+// Random bytes that are valid blocks of this type, with finite scales.
 std::vector<std::byte> blocks_of_a_table(StoredType type, int width) {
   std::vector<std::byte> blocks(static_cast<size_t>(bytes_of(type, int64_t{kVocabulary} * width)));
   std::mt19937 random(5);
@@ -125,7 +125,7 @@ std::vector<std::byte> blocks_of_a_table(StoredType type, int width) {
 class EmbedBlocks : public Embed {};
 
 // Rows in blocks have the bits of the widened table.
-TEST_P(EmbedBlocks, RowsInBlocksAreThoseOfTheWidenedTable) {
+TEST_P(EmbedBlocks, RowsInBlocksEqualTheWidenedTable) {
   constexpr int kWidth = 512;
   Tables tables(1, 3);
   int types = 0;
@@ -154,7 +154,7 @@ TEST_P(EmbedBlocks, RowsInBlocksAreThoseOfTheWidenedTable) {
 
 class EmbedBf16 : public Embed {};
 
-// Tables of bf16 are widened, which is exact.
+// Widening a bf16 table is exact.
 TEST_P(EmbedBf16, GivesTheNumbersOfTheTables) {
   Tables tables(5, 3);
   std::vector<uint16_t> values = bf16_of(tables.values.values());

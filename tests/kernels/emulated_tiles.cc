@@ -1,4 +1,4 @@
-// isa_amx.cc for machines without AMX.
+// isa_amx.cc compiled with tiles in software, for machines without AMX.
 #include "tests/kernels/emulated_tiles.h"
 
 #define amx_kernels emulated_amx_kernels

@@ -1,6 +1,6 @@
-// Tiles in software, for machines without AMX: each instruction does what is documented of it. A
-// source file that includes this and then a file of the program, with the flags of isa_amx.cc, gets
-// that file with these tiles.
+// Tiles in software, for machines without AMX: each instruction does what its documentation says. A
+// source file that includes this header and then a file of the program, with the flags of
+// isa_amx.cc, compiles that file with these tiles.
 #pragma once
 
 #include <immintrin.h>
@@ -38,7 +38,7 @@ void store(int tile, void* to, long stride) {
   }
 }
 
-// sums += a b, as TDPBF16PS does it.
+// sums += a b, with the arithmetic of TDPBF16PS.
 void multiply(int sums, int a, int b) {
   const unsigned before = _mm_getcsr();
   _mm_setcsr(before | 0x8040);

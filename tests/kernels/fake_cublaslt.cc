@@ -1,7 +1,7 @@
-// Stands in for cuBLASLt where there is no GPU: the functions that kernels/cuda/product_library.cc
-// opens, with a loop instead of kernels. It trusts nothing it is told: every descriptor, layout,
-// leading dimension, alignment and epilogue is checked, and so is that an algorithm is used for
-// what it was proposed for. What is wrong is CUBLAS_STATUS_INVALID_VALUE.
+// A fake cuBLASLt for machines without a GPU: the functions that kernels/cuda/product_library.cc
+// opens, with a loop instead of kernels. It checks every descriptor, layout, leading dimension,
+// alignment and epilogue, and that an algorithm is used for the problem that it was proposed for.
+// It returns CUBLAS_STATUS_INVALID_VALUE for anything wrong.
 #include <cublasLt.h>
 
 #include <bit>
@@ -23,8 +23,8 @@ struct Preference {
   uint64_t workspace;
   uint32_t alignment[4];  // of A, B, C, D
 };
-// What an algorithm does: up to `most` rows, of this shape. kPicky does no others than the most;
-// kHungry wants more workspace than anybody has.
+// The kind of an algorithm, which takes up to `most` rows of this shape. kPicky takes exactly
+// `most` rows; kHungry needs more workspace than there is.
 enum Kind : uint64_t { kPicky = 71, kHungry, kGood };
 struct Algorithm {
   uint64_t kind, most, in, out;
@@ -57,7 +57,7 @@ cublasStatus_t valid(bool holds) {
   return holds ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-// y [out, rows] = W^T [in, out]^T x [in, rows], all column by column.
+// y [out, rows] = W^T [in, out]^T x [in, rows], all column-major.
 bool is_product(const Operation& op, const Layout& w, const Layout& x, const Layout& y) {
   return op.compute == CUBLAS_COMPUTE_32F && op.scale == CUDA_R_32F &&
          op.transposed_a == CUBLAS_OP_T && op.transposed_b == CUBLAS_OP_N &&
@@ -157,7 +157,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t d
   return valid(taken);
 }
 
-// Of four proposals the first says that it is none, and the next two do not do as they seem.
+// Of four proposals, the first is marked as not supported, and the next two do less than they say.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -223,7 +223,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       !is_aligned(output, y, algorithm.alignment_y)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  std::memset(workspace, 0xdb, 4096);  // whoever thinks that it is theirs
+  std::memset(workspace, 0xdb, 4096);  // overwrites data that somebody else keeps in the workspace
   for (int64_t row = 0; row < static_cast<int64_t>(x.cols); ++row) {
     for (int64_t out = 0; out < static_cast<int64_t>(w.cols); ++out) {
       double sum = double{op.bias[out]};

@@ -13,7 +13,7 @@ struct Shape {
   int count, dk, heads;
 };
 
-// A map with tensors of its own.
+// A feature map and its tensors.
 struct Map {
   Map(const Shape& shape, bool normalize, Activation kernel = Activation::kRelu)
       : features{.map = shape.map,
@@ -47,7 +47,7 @@ std::vector<Shape> shapes() {
 
 class Features : public KernelTest {
  protected:
-  // Queries and keys of `inputs` inputs, and their features here.
+  // Fills `x` with queries and keys, and computes their features into `out`.
   void run(Map& map, const Shape& shape, Guarded& x, Guarded& out) {
     x.fill(random_floats(int64_t{x.rows()} * x.cols(), 13));
     backend().features(x.view(), map.features, out.view());
@@ -70,7 +70,7 @@ class Features : public KernelTest {
             map.features, reference::Vector(from, from + shape.dk), map.omega.row(0), sigma);
         ASSERT_EQ(expected.size(), size);
         for (int i = 0; i < size; ++i) {
-          // Angles and exponents are sums of dk products, each with its rounding.
+          // Angles and exponents are sums of dk products, each of them rounded.
           ASSERT_NEAR(out.at(input, b * size + i), expected[i],
                       3e-6 * (1 + std::abs(expected[i])) * (1 + std::sqrt(shape.dk)))
               << "map " << static_cast<int>(shape.map) << " count " << shape.count << " dk "
@@ -111,7 +111,7 @@ TEST(RandomFeatures, OddCountsLoseAFeatureButCountInTheScale) {
   EXPECT_FLOAT_EQ(of(FeatureMap::kFavor, 9).constant(), std::log(9.0F) / 2);
 }
 
-// Whatever runs beside it, and however many threads there are.
+// The bits are the same in any batch and with any number of threads.
 TEST_P(Features, BitsDoNotDependOnTheBatchOrOnThreads) {
   for (const auto map_kind : {FeatureMap::kFavor, FeatureMap::kSmoothedFourier}) {
     const Shape shape = {map_kind, 37, 33, 3};
@@ -146,7 +146,7 @@ TEST_P(Features, LargeInputsStayFinite) {
   }
 }
 
-// One projection by 1: u is x.
+// A projection by 1, so u equals x.
 TEST_P(Features, SinesAndCosinesAreAccurate) {
   std::vector<float> x;
   for (float at = 1e-6F; at < 8192.0F; at *= 1.01F) {

@@ -12,11 +12,11 @@
 namespace runnel {
 namespace {
 
-const float kGuard = std::bit_cast<float>(0x7fbadbadU);  // a NaN with a face
+const float kGuard = std::bit_cast<float>(0x7fbadbadU);  // a NaN that is easy to recognize
 
 bool is_guard(float x) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(kGuard); }
 
-// Takes each operation through run() by itself, with so much work that all threads take part.
+// Gives each operation its own run(), with a work estimate so large that all threads take part.
 class SharingBackend final : public ForwardingBackend {
  public:
   explicit SharingBackend(std::unique_ptr<Backend> to)

@@ -1,5 +1,5 @@
-// Every operation's test runs on every backend, instruction set and number of threads, on matrices
-// that notice what should not have been touched.
+// Each operation's test runs on every backend, instruction set and number of threads, on matrices
+// that detect writes outside their elements.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 
 namespace runnel {
 
-// A matrix whose surroundings (before, behind, and between columns and stride) hold a pattern, and
-// whose elements are NaN until they are written. Its data is aligned to 4 bytes only.
+// A matrix with a guard pattern around its elements (before, after, and between columns and
+// stride). Elements are NaN until they are written. Its data is aligned to 4 bytes only.
 class Guarded {
  public:
   Guarded(int rows, int cols, int extra_stride = 0);
@@ -31,7 +31,7 @@ class Guarded {
   int rows() const { return rows_; }
   int cols() const { return cols_; }
 
-  // Fails the test when anything around the elements has changed.
+  // Fails the test if a guard around the elements has changed.
   void expect_guards(const std::string& where);
 
  private:
@@ -42,17 +42,17 @@ class Guarded {
   std::vector<float> memory_;
 };
 
-// The nearest number of bf16, ties to even; and the bits of numbers that are bf16.
+// Rounds to the nearest bf16 number, ties to even; and the bits of numbers that are bf16 already.
 float rounded_to_bf16(float x);
 std::vector<uint16_t> bf16_of(const std::vector<float>& numbers);
 
 // Standard normal numbers.
 std::vector<float> random_floats(int64_t count, uint32_t seed, float scale = 1.0F);
 
-// The same bits, NaN included.
+// Compares bits, so a NaN equals the same NaN.
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b);
 
-// Where an operation runs: on the CPU, on the GPU, or as the GPU's kernels on the host.
+// Where an operation runs: on the CPU, on the GPU, or on the host with the GPU's kernels.
 enum class SetupDevice : uint8_t { kCpu, kCudaOnHost, kCuda };
 
 struct Setup {
@@ -60,28 +60,28 @@ struct Setup {
   int threads = 1;
   SetupDevice place = SetupDevice::kCpu;
   cuda::ThreadOrder order = cuda::ThreadOrder::kForward;  // of kCudaOnHost
-  bool library = false;  // products by cuBLASLt, of kCudaOnHost by the one that stands in for it
+  bool library = false;  // products by cuBLASLt; kCudaOnHost has a fake one
 
-  // The same arithmetic, with nothing beside it that could come first.
+  // The same arithmetic on one thread, in forward order: nothing runs at the same time.
   Setup alone() const { return {isa, 1, place, cuda::ThreadOrder::kForward, library}; }
 
   friend void PrintTo(const Setup& setup, std::ostream* out);
 };
 
-// Those that the backend has products in.
+// The precisions in which the backend has products.
 std::vector<Precision> precisions_of(const Backend& backend);
 
-// On the CPU one whose threads share every operation, however small it is.
+// On the CPU, a backend whose threads share every operation, even a small one.
 std::unique_ptr<Backend> make_backend(const Setup& setup);
 inline std::unique_ptr<Backend> make_backend(Isa isa, int threads) {
   return make_backend({isa, threads});
 }
 
-std::vector<Setup> all_setups();        // of the CPU
+std::vector<Setup> all_setups();  // of the CPU
 std::vector<Setup> all_isas();          // one thread each
-std::vector<Setup> all_backends();      // all_setups() and those of the GPU
-std::vector<Setup> each_backend();      // all_isas() and one of each of the GPU
-std::vector<Setup> library_backends();  // the GPU's with a library's products
+std::vector<Setup> all_backends();  // all_setups() and the GPU's
+std::vector<Setup> each_backend();  // all_isas() and one of each kind of the GPU
+std::vector<Setup> library_backends();  // the GPU's that use a library's products
 std::string setup_name(const testing::TestParamInfo<Setup>& info);
 
 class KernelTest : public testing::TestWithParam<Setup> {

@@ -31,7 +31,7 @@ double mapped(Activation map, double x) {
   }
 }
 
-// What a mixer asks of kGated.
+// What a mixer needs from kGated.
 struct Mixer {
   std::string name;
   GatedTerms terms;
@@ -69,7 +69,7 @@ struct Shape {
   int heads, dk, dv;
 };
 
-// A network's inputs to a mixer, random.
+// Random inputs of a network to a mixer.
 struct Inputs {
   Inputs(const Mixer& mixer, const Shape& shape, int count)
       : mixer(mixer),
@@ -102,7 +102,7 @@ struct Inputs {
     if (mixer.bonus) terms.bonus = bonus.view();
     return {.heads = shape.heads, .dk = shape.dk, .dv = shape.dv, .terms = terms};
   }
-  // Of `count` inputs from `first` on.
+  // The views of inputs [first, first + count).
   RecurrenceInputs views(int first, int count) {
     RecurrenceInputs views = {.q = q.view(), .k = k.view(), .v = v.view()};
     if (mixer.terms.decay != DecayKind::kConstant) views.decay = decay.view();
@@ -115,7 +115,7 @@ struct Inputs {
     return views;
   }
 
-  // Mapped, normalized and rotated.
+  // The key after its map, norm and rotation.
   Numbers key(Guarded& from, int input, int first) {
     Numbers key;
     double sum = 0;
@@ -157,7 +157,7 @@ struct Inputs {
     return 1;
   }
 
-  // One input of a head: advances its state [dk][dv] and gives y.
+  // Computes one input of a head: updates its state [dk][dv] and returns y.
   Numbers advance(Numbers& state, int input, int head) {
     const int dk = shape.dk;
     const int dv = shape.dv;
@@ -201,7 +201,7 @@ struct Inputs {
 
 class GatedRules : public KernelTest {
  protected:
-  // A GPU's kernel keeps states in registers if they are aligned and fit.
+  // A kernel of the GPU keeps states in registers if they are aligned and fit.
   void expect_matches(Inputs inputs, Batch batch, int slots, bool aligned = false) {
     const Shape shape = inputs.shape;
     const int size = shape.dk * shape.dv;
@@ -255,7 +255,7 @@ TEST_P(GatedRules, MatchTheirEquationsWithAlignedStates) {
   }
 }
 
-// The heads of published models of 340 M parameters: of GLA, and twice those of Gated DeltaNet.
+// Heads of published models with 340 M parameters: GLA's, and twice the size of Gated DeltaNet's.
 TEST_P(GatedRules, MatchTheirEquationsOnLargeHeads) {
   for (const int mixer : {0, 4}) {
     SCOPED_TRACE(all_mixers()[mixer].name);
@@ -277,7 +277,7 @@ TEST_P(GatedRules, InputsFarOutOfRangeSaturate) {
   }
 }
 
-// A prompt in one call is the same bits as stepping through it.
+// A prompt in one call gives the same bits as stepping through it.
 TEST_P(GatedRules, BitsDependOnTheRowAlone) {
   const int length = 9;
   const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
@@ -304,7 +304,7 @@ TEST_P(GatedRules, BitsDependOnTheRowAlone) {
   }
 }
 
-// Two heads of q and k serve heads 0 and 2, and 1 and 3.
+// The first head of q and k serves heads 0 and 2, the second one heads 1 and 3.
 TEST_P(GatedRules, TiledKeysServeEveryOtherHead) {
   const int dk = 18, dv = 5, count = 3;
   Inputs inputs(all_mixers()[4], {4, dk, dv}, count);
@@ -329,7 +329,7 @@ TEST_P(GatedRules, TiledKeysServeEveryOtherHead) {
   EXPECT_TRUE(same_bits(of_tiles.memory.values(), of_all.memory.values()));
 }
 
-// Every number of S decays at a rate of its own.
+// Every element of S has its own decay rate.
 class Mamba1Rule : public KernelTest {
  protected:
   void expect_matches(int heads, int dk, int dv) {

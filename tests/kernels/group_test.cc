@@ -1,4 +1,4 @@
-// Tests of groups of calls: the call of each block, and the bytes of a group in a script.
+// Tests of groups of calls: which call each block belongs to, and the bytes of a group in a script.
 #include "kernels/cuda/group.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ TEST(Group, EachBlockBelongsToOneCall) {
     Group<Call> group;
     std::vector<int> expected;
     for (int call = 0; call < calls; ++call) {
-      const int blocks = call * 7 % 5;  // some have none
+      const int blocks = call * 7 % 5;  // some calls have no blocks
       group.add({call}, blocks);
       expected.insert(expected.end(), blocks, call);
     }
@@ -34,7 +34,7 @@ TEST(Group, EachBlockBelongsToOneCall) {
   }
 }
 
-// Writes down the call and the index of each block.
+// Notes the call and the index of each block.
 struct Noting {
   struct Args {
     std::vector<std::string>* notes;

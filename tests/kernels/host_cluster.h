@@ -1,7 +1,7 @@
-// The blocks of a cluster on the host: one runs at a time, each until it waits for others or for a
-// copy, or lets another one go first, in an order drawn at random. Copies come at a time drawn at
-// random, in any order, and until then there is poison where they go. So what one does too early,
-// or another too late, changes what comes out.
+// Runs the blocks of a cluster on the host, one at a time. A block runs until it waits for others
+// or for a copy, or yields; a random draw chooses the next block. A copy completes at a random
+// time, in any order, and its target holds poison until then. So a block that acts too early or too
+// late changes the result.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class HostCluster {
 
   int ranks() const { return static_cast<int>(blocks_.size()); }
 
-  // Calls body(rank) for every block, on a thread each.
+  // Calls body(rank) for every block, each on its own thread.
   void run(const std::function<void(int rank)>& body) {
     next();
     std::vector<std::thread> threads;
@@ -57,7 +57,7 @@ class HostCluster {
     next();
   }
 
-  // Lets a copy come, or another block go first, once in a while.
+  // Sometimes completes a copy, or lets another block run first.
   void pause(int rank) {
     std::unique_lock lock(mutex_);
     if (random_() % 4 == 0) let_come();
@@ -66,14 +66,14 @@ class HostCluster {
     wait(lock, rank);
   }
 
-  // Comes at once, as it may on a device.
+  // Arrives immediately, which a device also may do.
   void send(int rank, std::ptrdiff_t offset, std::span<const std::byte> bytes) {
     const std::lock_guard lock(mutex_);
     std::ranges::copy(bytes, place(rank, offset, bytes.size()));
     blocks_[rank].received += static_cast<int64_t>(bytes.size());
   }
 
-  // All are there; from now on runs of `together` neighbours meet.
+  // All blocks have arrived; from now on groups of `together` neighbours meet.
   void gather(int rank, int together) {
     meet(rank, 0);
     const std::lock_guard lock(mutex_);
@@ -81,7 +81,7 @@ class HostCluster {
     together_ = together;
   }
 
-  // `bytes`: as many as have been sent to the block when all of its group have met.
+  // `bytes`: the number of bytes sent to the block by the time when its whole group has met.
   void meet(int rank, int64_t bytes) {
     std::unique_lock lock(mutex_);
     blocks_[rank].at = At::kMeeting;
@@ -99,7 +99,7 @@ class HostCluster {
     wait(lock, rank);
   }
 
-  // ---- barriers (launch.h), by where they lie
+  // ---- barriers (launch.h), identified by their offset
 
   void prepare(int rank, std::ptrdiff_t barrier, int count) {
     const std::lock_guard lock(mutex_);
@@ -126,7 +126,7 @@ class HostCluster {
     check(at.phase == phase + 1, "a phase is waited for that is under way, or just over");
   }
 
-  // Memory on its way to `to` in a block, whose barrier hears of the bytes.
+  // Starts a copy to `to` in a block. Its bytes count at the block's barrier.
   void fetch(int rank, std::ptrdiff_t to, const void* from, size_t bytes, std::ptrdiff_t barrier) {
     const std::lock_guard lock(mutex_);
     check(
@@ -134,7 +134,7 @@ class HostCluster {
         "a copy is of whole runs of 16 bytes");
     under_way_.push_back({rank, {piece(rank, to, from, bytes)}, barrier, true});
   }
-  // 16 bytes on their way for a thread, and its arrival when all of those have come.
+  // Starts a copy of 16 bytes for a thread. brought() adds its arrival after all of its copies.
   void bring(int rank, int thread, std::ptrdiff_t to, const void* from) {
     const std::lock_guard lock(mutex_);
     check(to % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0, "16 bytes in one piece");
@@ -150,7 +150,7 @@ class HostCluster {
   enum class At { kRunning, kMeeting, kGone };
   struct Barrier {
     int count = 0, left = 0;  // arrivals
-    int64_t bytes = 0;        // expected and not there yet
+    int64_t bytes = 0;  // expected and not arrived yet
     int phase = 0;
   };
   struct Block {
@@ -165,10 +165,10 @@ class HostCluster {
     size_t bytes;
   };
   struct Copy {
-    int rank;  // of the block that it goes to
+    int rank;  // the block that it goes to
     std::vector<Piece> pieces;
     std::ptrdiff_t barrier;
-    bool counts;  // its bytes do, at the barrier; else it arrives
+    bool counts;  // its bytes count at the barrier; otherwise it is one arrival
   };
 
   std::byte* place(int rank, std::ptrdiff_t offset, size_t bytes) {
@@ -201,7 +201,7 @@ class HostCluster {
     ++barrier.phase;
     barrier.left = barrier.count;
   }
-  // One of the copies under way, whichever; false: there are none.
+  // Completes one of the copies under way, chosen at random. Returns false if there are none.
   bool let_come() {
     if (under_way_.empty()) return false;
     std::swap(under_way_[random_() % under_way_.size()], under_way_.back());
@@ -216,7 +216,7 @@ class HostCluster {
     return true;
   }
 
-  // Draws who goes on.
+  // Draws the block that runs next.
   void next() {
     std::vector<int> running;
     for (int rank = 0; rank < ranks(); ++rank) {

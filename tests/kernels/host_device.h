@@ -1,6 +1,6 @@
-// A device that runs the CUDA kernels on the host, thread after thread within each phase: what
-// kernels/cuda/ does can be tested where there is no GPU. The threads of a phase go in an order
-// that the test chooses, so that a result that depends on who comes first shows.
+// A device that runs the CUDA kernels on the host, one thread at a time within each phase, so that
+// kernels/cuda/ can be tested without a GPU. The test chooses the order of the threads of a phase,
+// which exposes results that depend on that order.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace runnel::cuda {
 
 inline float from_bf16(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
 
-// What a kernel sees of its block (kernels/cuda/launch.h).
+// The block that a kernel sees (kernels/cuda/launch.h).
 template <int kBlockThreads>
 class HostBlock {
  public:
@@ -46,7 +46,7 @@ class HostBlock {
     std::vector<T> held_ = std::vector<T>(kThreads);
   };
 
-  // `cluster`: null, a block is alone.
+  // `cluster`: null if the block is alone.
   HostBlock(int64_t index, int64_t shared_bytes, ThreadOrder order, HostCluster* cluster)
       : index_(index),
         cluster_(cluster),
@@ -84,7 +84,7 @@ class HostBlock {
     if (cluster_ != nullptr) cluster_->pause(rank());
   }
 
-  // What is no memory shows with a sanitizer.
+  // Reads both ends, so that a sanitizer reports an invalid address.
   void prefetch(const void* from, uint32_t bytes) const {
     check(reinterpret_cast<uintptr_t>(from) % 16 == 0 && bytes % 16 == 0 && bytes > 0,
           "memory is prefetched 16 bytes at a time");
@@ -116,8 +116,8 @@ class HostBlock {
   void prepare(Barrier* at, int count) { cluster_->prepare(rank(), offset(at), count); }
   void arrive(int rank, Barrier* at) { cluster_->arrive(rank, offset(at), 0); }
   void expect(Barrier* at, int bytes) { cluster_->arrive(rank(), offset(at), bytes); }
-  // A device sees no more of a phase than whether it is odd: so the one before must be known to be
-  // over, by the warp or by all since they stood together.
+  // A device sees only whether a phase is odd or even. So this warp, or all warps at the end of a
+  // phase, must already know that the phase before is over.
   void await(Barrier* at, int phase) {
     int& known = known_[thread_ / kWarp][offset(at)];
     known = std::max(known, known_by_all_[offset(at)]);
@@ -178,7 +178,7 @@ class HostBlock {
     *at += more;
   }
   uint32_t pack(float low, float high) const { return bf16_bits(low) | bf16_bits(high) << 16; }
-  // As the PTX instruction is defined, each warp from its lanes' fragments.
+  // Multiplies the fragments of each warp's lanes, as the PTX instruction is defined.
   template <typename C, typename A, typename B>
   void mma(const C& c, const A& a, const B& b) {
     for (int warp = 0; warp < kThreads; warp += kWarp) multiply(warp, c, a, b);
@@ -232,10 +232,10 @@ class HostBlock {
   }
 
   std::byte* bytes() { return reinterpret_cast<std::byte*>(shared_.data()); }
-  // Where something lies in the block's shared memory.
+  // The offset of an address in the block's shared memory.
   std::ptrdiff_t offset(const void* at) { return static_cast<const std::byte*>(at) - bytes(); }
   void check_guard() const {
-    // Behind the last byte asked for, up to the end of what was taken.
+    // From the end of the requested memory to the end of the allocated memory.
     const auto* bytes = reinterpret_cast<const unsigned char*>(shared_.data());
     const auto* poison = reinterpret_cast<const unsigned char*>(&kPoison);
     for (size_t i = shared_bytes_; i < shared_.size() * 8; ++i) {
@@ -249,8 +249,8 @@ class HostBlock {
   std::vector<double> shared_;
   int64_t shared_bytes_;
   std::vector<int> order_;
-  int thread_ = 0;  // whose turn it is
-  // Phases of each barrier that are over, as a warp has seen.
+  int thread_ = 0;  // the thread that runs now
+  // The number of phases of each barrier that a warp knows to be over.
   std::array<std::map<std::ptrdiff_t, int>, kThreads / kWarp> known_;
   std::map<std::ptrdiff_t, int> known_by_all_;
   bool shuffled_;
@@ -259,7 +259,7 @@ class HostBlock {
 
 class HostDevice {
  public:
-  // `late`: what is enqueued runs when somebody asks whether it is done, as late as may be.
+  // `late`: enqueued work runs as late as possible, when a caller asks whether it is done.
   explicit HostDevice(ThreadOrder order, bool late = false) : order_(order), late_(late) {}
 
   std::string name() const { return "cuda/host"; }
@@ -286,7 +286,7 @@ class HostDevice {
     catch_up(later);
     return true;
   }
-  // Through a script, as the GPU does.
+  // Goes through a script, as on the GPU.
   template <typename Enqueue>
   void batch(const Enqueue& enqueue) {
     script_.clear();
@@ -312,15 +312,15 @@ class HostDevice {
   }
 
  private:
-  static constexpr int64_t kProcessors = 16;  // stood in for
+  static constexpr int64_t kProcessors = 16;  // an assumed number of multiprocessors
 
-  // In the order of calls: now, or when it is asked for.
+  // Runs work in the order of calls: now, or if `late`, when a caller asks.
   void enqueue(std::function<void()> work) {
     if (!late_) return work();
     waiting_.push_back(std::move(work));
     ++enqueued_;
   }
-  // Does what waits, but for the last batches and what is between and behind them.
+  // Runs the waiting work up to the end of the batch before the last `batches` ones.
   void catch_up(size_t batches) {
     if (!late_ || batch_ends_.size() <= batches) return;
     const int64_t until = batches == 0 ? enqueued_ : batch_ends_[batch_ends_.size() - batches - 1];
@@ -362,7 +362,7 @@ class HostDevice {
   bool late_;
   std::deque<std::function<void()>> waiting_;
   int64_t enqueued_ = 0, run_ = 0;         // so far
-  std::vector<int64_t> batch_ends_ = {0};  // enqueued_ at the end of each; first, before them
+  std::vector<int64_t> batch_ends_ = {0};  // enqueued_ after each batch; first, at the start
   bool replaying_ = false;
   uint32_t clusters_ = 0;  // run so far
   Script<HostDevice> script_;

@@ -1,5 +1,5 @@
-// Weights of int8: their rounding, and the sums of their products bit by bit, which every
-// instruction set has.
+// Weights of int8: their rounding, and the bits of their products, which are the same on every
+// instruction set.
 
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ using cpu::quantize;
 
 float flushed(float x) { return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
 
-// A layer [in, out] and rows for it.
+// A layer [in, out] and rows of inputs for it.
 struct Layer {
   int rows, in, out;
   std::vector<float> weight, bias, x;
@@ -58,8 +58,8 @@ struct Layer {
   }
 };
 
-// From +0, for each 32 inputs a chain over the even ones and a chain over the odd ones, and both to
-// the sum; times the scale, plus the bias.
+// From +0, each step of 32 inputs adds a chain over the even inputs plus a chain over the odd
+// inputs. The sum is then multiplied by the scale, and the bias is added.
 std::vector<float> in_steps(const Layer& layer) {
   std::vector<float> all(static_cast<size_t>(layer.rows) * layer.out);
   std::vector<int8_t> integers(layer.in);
@@ -82,7 +82,7 @@ std::vector<float> in_steps(const Layer& layer) {
   return all;
 }
 
-// The same bits; what is no number may be any of those.
+// Expects equal bits. Any NaN equals any other.
 void expect_same(const std::vector<float>& found, const std::vector<float>& wanted) {
   ASSERT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < found.size(); ++i) {
@@ -101,7 +101,7 @@ TEST(Quantize, TakesTheNearestMultipleAndTiesToEven) {
   EXPECT_EQ(integers, (std::vector<int8_t>{127, -127, 0, 2, 2, 0, -2, 0, 1}));
 }
 
-// Half a step from each weight at most, wherever numbers are normal; and never beyond +-127.
+// The error is at most half a step if numbers are normal, and no integer is beyond +-127.
 TEST(Quantize, IsHalfAStepOffAtMost) {
   for (const float size : {0x1p-100F, 1e-7F, 1.0F, 3.3F, 1e30F, 0x1p126F}) {
     for (uint32_t seed = 0; seed < 50; ++seed) {
@@ -116,7 +116,7 @@ TEST(Quantize, IsHalfAStepOffAtMost) {
   }
 }
 
-TEST(Quantize, WhatIsTooSmallForAScaleIsZero) {
+TEST(Quantize, ChannelsTooSmallForAScaleAreZero) {
   for (const float size : {0.0F, -0.0F, 0x1p-149F, 0x1p-126F, -0x1.fbfffcp-120F}) {
     const std::vector<float> weights = {0.0F, size, -0.0F};
     std::vector<int8_t> integers(weights.size(), 1);
@@ -158,7 +158,7 @@ TEST_P(Int8, HasTheBitsOfItsOrder) {
   }
 }
 
-// Half a step of each weight, an eighth bit of each input, and the roundings of sums.
+// The bound is half a step of each weight, 2^-8 of each input, and the rounding of sums.
 TEST_P(Int8, IsWithinWhatRoundingLeavesOpen) {
   for (const int rows : {1, 3, 40}) {
     const Layer layer(rows, 300, 70);
@@ -182,7 +182,7 @@ TEST_P(Int8, IsWithinWhatRoundingLeavesOpen) {
   }
 }
 
-// Channels of zeros, of denormals and of the largest numbers, beside ordinary ones.
+// Channels of zeros, of denormals and of the largest numbers, next to ordinary channels.
 TEST_P(Int8, AChannelHasAScaleOfItsOwn) {
   Layer layer(19, 70, 33);
   const auto multiply = [&](int col, float by) {
@@ -200,7 +200,7 @@ TEST_P(Int8, AChannelHasAScaleOfItsOwn) {
   }
 }
 
-// Inputs, sums, products with a scale and biases around 2^-126 and below it.
+// Inputs, sums, scaled products and biases around 2^-126 and below it.
 TEST_P(Int8, CountsDenormalsAsZero) {
   for (const float scale : {0x1p-60F, 0x1p-64F, 0x1p-115F}) {
     for (const float size : {0x1p-60F, 0x1p-66F, 0x1p-124F, 0x1p-127F}) {
@@ -212,7 +212,7 @@ TEST_P(Int8, CountsDenormalsAsZero) {
   }
 }
 
-TEST_P(Int8, PassesInfinitiesAndWhatIsNoNumberOn) {
+TEST_P(Int8, PassesInfinitiesAndNansThrough) {
   Layer layer(8, 66, 33);
   layer.x[3] = std::numeric_limits<float>::infinity();
   layer.x[66 + 64] = -std::numeric_limits<float>::infinity();
@@ -221,7 +221,7 @@ TEST_P(Int8, PassesInfinitiesAndWhatIsNoNumberOn) {
   expect_same(layer.run(backend()), in_steps(layer));
 }
 
-// The numbers given decide bits, not the type that they are given in; a number takes a byte.
+// The bits depend on the values of the weights, not on their type. Each weight takes a byte.
 TEST_P(Int8, TakesWeightsOfAnyTypeAndKeepsBytes) {
   Layer layer(5, 96, 64);
   for (float& w : layer.weight) w = rounded_to_bf16(w);
@@ -237,7 +237,7 @@ TEST_P(Int8, TakesWeightsOfAnyTypeAndKeepsBytes) {
   expect_same(to.values(), layer.run(backend()));
 }
 
-// Vectors of every width and what has none add up alike, and tiles where there are some.
+// Vectors of every width, plain scalar code and tiles, if there are any, add in the same order.
 TEST(Int8Forms, HaveTheSameBits) {
   const Layer layer(70, 300, 130);
   const std::vector<float> truth = in_steps(layer);
@@ -248,7 +248,7 @@ TEST(Int8Forms, HaveTheSameBits) {
 }
 
 #if defined(__x86_64__)
-// What one product gives by these kernels, from panel 1 on.
+// The output of one product with these kernels, from panel 1 on.
 std::vector<float> product(const cpu::Kernels& kernels, const Layer& layer, const Weight& packed,
                            const cpu::MatmulArgs& end, int last) {
   Guarded from(layer.rows, layer.in, 3), to(layer.rows, layer.out, 1);
@@ -272,8 +272,8 @@ std::vector<float> product(const cpu::Kernels& kernels, const Layer& layer, cons
   return to.values();
 }
 
-// The code for tiles, on tiles in software: blocks, layouts, what is behind the last row and
-// column.
+// Tests the code for tiles on tiles in software: blocks, layouts, and the padding after the last
+// row and column.
 TEST(Int8Forms, TilesInSoftwareHaveTheBitsOfVectors) {
   if (!isa_available(Isa::kAvx512Bf16)) GTEST_SKIP() << "this machine has no avx512bf16";
   const auto backend = make_backend(Isa::kAvx512, 1);
