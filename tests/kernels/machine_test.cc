@@ -10,7 +10,7 @@
 namespace runnel::cpu {
 namespace {
 
-// A root directory with files that say how much memory there is.
+// A root directory with files that describe the machine's memory.
 class MachineTest : public testing::Test {
  protected:
   MachineTest() : root_(testing::TempDir() + "machine_XXXXXX") {
@@ -29,7 +29,7 @@ class MachineTest : public testing::Test {
   std::string root_;
 };
 
-TEST_F(MachineTest, FreeMemoryIsWhatTheSystemHasAvailable) {
+TEST_F(MachineTest, FreeMemoryIsTheSystemsAvailableMemory) {
   EXPECT_EQ(find_free_memory(root_).bytes, 600 * 1024);
   write("/sys/fs/cgroup/memory.max", "max\n");
   write("/sys/fs/cgroup/memory.current", "5000\n");

@@ -27,21 +27,21 @@ class Math : public KernelTest {
   const Kernels& kernels() { return kernels_of(GetParam().isa); }
 };
 
-// `count` numbers from `first` on, `step` apart.
+// `count` numbers, beginning with `first`, `step` apart.
 std::vector<double> ladder(double first, double step, int count) {
   std::vector<double> x(count);
   for (int i = 0; i < count; ++i) x[i] = first + step * i;
   return x;
 }
 
-// `count` numbers from `first` on, each `factor` times the one before.
+// `count` numbers, beginning with `first`, each of them `factor` times the previous one.
 std::vector<double> powers(double first, double factor, int count) {
   std::vector<double> x(count, first);
   for (int i = 1; i < count; ++i) x[i] = x[i - 1] * factor;
   return x;
 }
 
-// Error in units of the last place of the true value, as fp32.
+// The error in units in the last place of the true value, in fp32.
 double ulps(float found, double expected) {
   const double unit = std::ldexp(1.0, std::ilogb(expected) - 23);
   return std::abs(found - expected) / unit;

@@ -12,11 +12,11 @@
 namespace runnel {
 namespace {
 
-// A layer and its inputs, random.
+// A layer and its inputs, both random.
 struct Problem {
   int rows, in, out;
   Precision precision = Precision::kFp32;
-  bool in_bf16 = false;  // the weight is given in bf16: its numbers are such
+  bool in_bf16 = false;  // the weight is given in bf16, so its numbers are bf16 numbers
   std::vector<float> weight, bias, x;
 
   Problem(int rows, int in, int out, uint32_t seed, bool with_bias = true)
@@ -59,7 +59,7 @@ std::vector<int> all_rows(const Problem& problem) {
   return rows;
 }
 
-// The same problem in bf16, of numbers that are none: `exact` has them rounded, to compare with.
+// The same problem in bf16. `exact` has its numbers rounded to bf16, to compare with.
 struct Rounded {
   Problem given, exact;
   explicit Rounded(Problem problem) : given(std::move(problem)), exact(given) {
@@ -69,7 +69,7 @@ struct Rounded {
   }
 };
 
-// The bound of any order of sums: (terms + 1) roundings of at most the sum of the sizes.
+// A bound for any order of sums: (terms + 1) roundings relative to the sum of magnitudes.
 void expect_close(const Problem& problem, Activation activation, const std::vector<float>& found) {
   for (int row = 0; row < problem.rows; ++row) {
     const std::vector<float> from = problem.x_row(row);
@@ -124,7 +124,7 @@ TEST_P(Matmul, RoundsWeightsAndInputsToBf16AndNothingElse) {
   }
 }
 
-// A weight of numbers that are bf16 gives the same bits in whichever type it is given.
+// A weight of bf16 numbers gives the same bits in either type.
 TEST_P(Matmul, TheTypeThatAWeightIsGivenInDoesNotChangeBits) {
   for (const int in : {1, 2, 3, 17, 32, 33, 100, 257}) {
     for (const int out : {1, 3, 17, 31, 32, 33, 100, 130, 257}) {
@@ -168,9 +168,9 @@ TEST_P(Matmul, MatchesReferenceWhenThreadsShare) {
   }
 }
 
-// Matmuls at once have the bits of one after the other, whatever their sizes and precisions. There
-// are more than share one launch or one turn of the threads.
-TEST_P(Matmul, SeveralAtOnceAreThoseOfOneAfterTheOther) {
+// Matmuls in one call have the bits of separate calls, whatever their sizes and precisions. There
+// are more matmuls than one launch, or one turn of the threads, can share.
+TEST_P(Matmul, SeveralAtOnceHaveTheBitsOfSeparateCalls) {
   std::vector<Precision> precisions = precisions_of(backend());
   precisions.push_back(backend().precise(Precision::kBf16));
   for (const int rows : {0, 1, 9, 40, 260}) {
@@ -209,7 +209,7 @@ TEST_P(Matmul, SeveralAtOnceAreThoseOfOneAfterTheOther) {
 
 class MatmulBits : public KernelTest {};
 
-// Bits depend on a row's own input alone: not on the rows around it, its place or the threads.
+// Bits depend only on a row's own input, not on the other rows, its place or the threads.
 TEST_P(MatmulBits, DoNotDependOnTheBatch) {
   struct Case {
     int in;
@@ -244,12 +244,12 @@ TEST_P(MatmulBits, DoNotDependOnTheBatch) {
   }
 }
 
-TEST_P(Matmul, ReluPassesNoNumberOn) {
+TEST_P(Matmul, ReluPassesNansThrough) {
   for (const Precision precision : precisions_of(backend())) {
     Problem problem(1, 4, 5, 9);
     problem.precision = precision;
     problem.x[1] = NAN;
-    // cuBLASLt says nothing about it: its relu may take such a number for a negative one.
+    // cuBLASLt does not document this case: its relu may turn a NaN into 0.
     const bool may_end = GetParam().library && GetParam().place == SetupDevice::kCuda;
     for (const float y : run(backend(), problem, Activation::kRelu, {0})) {
       EXPECT_TRUE(std::isnan(y) || (may_end && y == 0.0F));
@@ -258,7 +258,7 @@ TEST_P(Matmul, ReluPassesNoNumberOn) {
 }
 
 TEST_P(Matmul, GeluIsAccurateEverywhere) {
-  // The first of four outputs is gelu of the first input: cuBLASLt refuses a layer of one.
+  // The first of four outputs is gelu of the first input: cuBLASLt rejects a layer of one output.
   constexpr int kWidth = 4;
   const std::array<float, kWidth * kWidth> first = {1.0F};
   const Weight weight = backend().pack({first.data(), kWidth, kWidth}, {}, Precision::kFp32);
@@ -277,7 +277,7 @@ TEST_P(Matmul, GeluIsAccurateEverywhere) {
   }
 }
 
-// ---- ends ---------------------------------------------------------------------------------------
+// ---- epilogues ----------------------------------------------------------------------------------
 
 class MatmulEnd : public KernelTest {};
 
@@ -317,7 +317,7 @@ TEST_P(MatmulEnd, ActivationsAreAccurateEverywhere) {
   }
 }
 
-// The sums go through the end by the same operations, wherever times and plus are.
+// The epilogue applies the same operations to the sums, wherever `times` and `plus` are stored.
 TEST_P(MatmulEnd, MultipliesAndAdds) {
   for (const Precision precision : precisions_of(backend())) {
     for (const int rows : {1, 2, 9, 40, 130}) {
@@ -347,7 +347,7 @@ TEST_P(MatmulEnd, MultipliesAndAdds) {
           expect({activation, times.view()}, y, true, false);
           expect({activation, {}, plus.view()}, y, false, true);
           expect({activation, times.view(), plus.view()}, y, true, true);
-          // In place: a residual.
+          // In place, as a residual.
           Guarded residual = plus;
           expect({activation, times.view(), residual.view()}, residual, true, true);
         }
@@ -356,8 +356,8 @@ TEST_P(MatmulEnd, MultipliesAndAdds) {
   }
 }
 
-// Each of several matmuls has an end of its own.
-TEST_P(MatmulEnd, SeveralAtOnceEndAsOneAfterTheOther) {
+// Each of several matmuls has its own epilogue.
+TEST_P(MatmulEnd, SeveralAtOnceHaveTheirOwnEpilogues) {
   constexpr int kIn = 64;
   for (const Precision precision : precisions_of(backend())) {
     for (const int rows : {1, 7, 33}) {
@@ -379,7 +379,7 @@ TEST_P(MatmulEnd, SeveralAtOnceEndAsOneAfterTheOther) {
       std::vector<Guarded> alone = plus;
       std::vector<Product> products;
       for (size_t i = 0; i < weights.size(); ++i) {
-        // Some multiply, some add, and some are residuals, in place.
+        // Some multiply, some add, and some are in-place residuals.
         const View factors = i % 2 == 0 ? times[i].view() : View{};
         const auto product = [&](Guarded& terms, Guarded& to) {
           return Product{
@@ -400,7 +400,7 @@ TEST_P(MatmulEnd, SeveralAtOnceEndAsOneAfterTheOther) {
   }
 }
 
-// A product with two weights has the bits of two products, alone and among others.
+// A product with two weights has the bits of two products, both alone and among others.
 TEST_P(MatmulEnd, ASecondWeightIsAProductThatMultiplies) {
   for (const Precision precision : precisions_of(backend())) {
     for (const int in : {3, 33, 64, 256}) {
@@ -411,7 +411,7 @@ TEST_P(MatmulEnd, ASecondWeightIsAProductThatMultiplies) {
         const Weight gates = gate.pack(backend());
         const Weight ups = up.pack(backend());
         for (const int rows : {0, 1, 5, 17, 40, 130}) {
-          // Enough blocks for the largest tiles of a GPU, once.
+          // Once, there are enough blocks for the largest tiles of a GPU.
           if (rows == 130 && (in != 33 || out != 1100)) continue;
           const Activation activation = kAllActivations[(in + out + rows) % 7];
           Guarded x(rows, in, rows % 2);

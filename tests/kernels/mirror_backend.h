@@ -1,6 +1,6 @@
-// A backend whose operations take host memory, on top of one that takes a device's: it copies what
-// an operation touches to the device, runs it, waits and copies it back, with what lies between the
-// rows of a matrix. So one test body serves every backend.
+// A backend whose operations take host memory, and which runs them on a device's backend. It copies
+// all memory that an operation uses to the device, with the gaps between the rows of a matrix, runs
+// the operation, waits and copies everything back. So one test body serves every backend.
 #pragma once
 
 #include <algorithm>
@@ -141,7 +141,7 @@ class MirrorBackend final : public ForwardingBackend {
     on_->score(kind, from, of, mirror(log_probs));
     bring_back();
   }
-  // Fused kernels would read host memory, and every operation here waits for the device.
+  // Fused kernels would read host memory, and here every operation waits for the device.
   FusedSteps* fused() override { return nullptr; }
   int launches() const override { return 1; }
 
@@ -151,7 +151,7 @@ class MirrorBackend final : public ForwardingBackend {
     Buffer there;
   };
 
-  // `count` elements at `here` on the device; they come back when the operation is done.
+  // Copies `count` elements at `here` to the device. They are copied back after the operation.
   template <typename T>
   T* mirror(T* here, int64_t count) {
     if (count <= 0) return nullptr;
@@ -180,7 +180,7 @@ class MirrorBackend final : public ForwardingBackend {
   }
   Rows mirror(Rows here) {
     const int32_t* first =
-        mirror(here.first, here.count + 1);  // as it is: inputs count from its [0]
+        mirror(here.first, here.count + 1);  // unchanged: inputs count from first[0]
     return {mirror(here.slot, here.count), first, here.count};
   }
   Norm mirror(const Norm& here) {
@@ -189,8 +189,8 @@ class MirrorBackend final : public ForwardingBackend {
     there.shift = mirror(here.shift);
     return there;
   }
-  // The states of all slots that the rows name, from their base to the end of the last one's part,
-  // which has so many bytes.
+  // The states of all slots that the rows name, from their base to the end of the last slot's part,
+  // which has `part_bytes` bytes.
   States mirror(States here, Rows rows, int64_t part_bytes) {
     const int64_t bytes = (slots(rows) - 1) * here.slot_bytes + here.offset + part_bytes;
     States there = here;
@@ -211,7 +211,7 @@ class MirrorBackend final : public ForwardingBackend {
     there.biases = mirror(here.biases, biases);
     return there;
   }
-  // As many slots as the rows name.
+  // One more than the largest slot that the rows name.
   static int64_t slots(Rows rows) {
     int64_t count = 0;
     for (int row = 0; row < rows.count; ++row) {

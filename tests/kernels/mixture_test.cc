@@ -1,4 +1,4 @@
-// The mixture of logistics against the definition of training and against its own distribution.
+// Compares the mixture of logistics with the definition in training and with its own distribution.
 #include "kernels/mixture.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(Mixture, ScoresMatchOnRandomHeads) {
 }
 
 TEST(Mixture, ScoresMatchInEveryBranch) {
-  // One component each: logit, mean, raw log-scale.
+  // Each has one component: logit, mean, raw log-scale.
   expect_scores({0, 0, -2}, "masses of all inner bins");
   expect_scores({0, 0, -7}, "thin bins away from the mean");
   expect_scores({0, 0.3F, -12}, "the scale's floor");
@@ -56,7 +56,7 @@ TEST(Mixture, ProbabilitiesOfScoringAddUpToOne) {
     const Mixture mixture(row.data(), 4);
     double sum = 0;
     for (int value = 0; value < 256; ++value) sum += std::exp(mixture.log_prob(value));
-    EXPECT_NEAR(sum, 1.0, 1e-2);  // thin bins are densities, not masses
+    EXPECT_NEAR(sum, 1.0, 1e-2);  // thin bins use the density, not the mass
   }
 }
 
@@ -127,7 +127,7 @@ TEST(Mixture, FollowsTheReferenceForEveryPairOfUniforms) {
 }
 
 TEST(Mixture, RoundsHalfToEvenAndClamps) {
-  // Scale next to nothing (1e-4) times a temperature next to nothing: the mean itself.
+  // A tiny scale (1e-4) times a tiny temperature gives the mean itself.
   const auto at = [](float mean) {
     const std::vector<float> row = {0, mean, -60};
     return Mixture(row.data(), 1).sample(1e-3F, {0.5, 0.5});

@@ -74,7 +74,7 @@ TEST_P(NormTest, OutMayBeXOrTheResidual) {
   }
 }
 
-// A mean far from zero: one pass over squares would lose the variance.
+// With a mean far from zero, one pass over the squares would lose the variance.
 TEST_P(NormTest, LargeMeanKeepsItsVariance) {
   const int width = 100;
   Weights weights(width);
@@ -118,7 +118,7 @@ double activated(Activation activation, double x) {
   return activation == Activation::kSilu ? x * sigmoid : x;
 }
 
-// x normed in `norm.groups` slices, without a gate.
+// Normalizes x in `norm.groups` slices, without a gate.
 reference::Vector normed(const reference::Vector& x, Weights& weights, const Norm& norm) {
   const size_t width = x.size() / norm.groups;
   reference::Vector y;
@@ -139,10 +139,10 @@ reference::Vector normed(const reference::Vector& x, Weights& weights, const Nor
   return y;
 }
 
-// Norms of slices, by the root of the mean square, and with a gate.
+// Norms of slices, by the root mean square, and with a gate.
 class WiderNorm : public KernelTest {
  protected:
-  // A gate's activation, whether it is before the norm, and whether a term is added.
+  // A gate's activation, whether the gate comes before the norm, and whether a term is added.
   struct Gating {
     Activation activation;
     bool before, plus;

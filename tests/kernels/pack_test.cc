@@ -1,4 +1,4 @@
-// The panels of weights are the same bytes however many threads pack them.
+// The panels of weights have the same bytes with any number of threads.
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/isa.h"
@@ -7,14 +7,14 @@
 namespace runnel {
 namespace {
 
-constexpr int kRows = 2100;  // panels of every width, and a part of one
+constexpr int kRows = 2100;  // panels of every width, and part of one
 constexpr int kCols = 256;
 
 std::vector<std::byte> contents_of(const Buffer& buffer) {
   return {buffer.data(), buffer.data() + buffer.bytes()};
 }
 
-// Panels, scales and bias, one after another.
+// The panels, the scales and the bias, in this order.
 std::vector<std::byte> packed(Isa isa, int threads, HostTensor weight, Precision precision) {
   const auto backend = make_cpu_backend({isa, threads});
   EXPECT_TRUE(backend.ok());
@@ -43,7 +43,7 @@ void expect_same_with_all_threads(HostTensor weight, Precision precision) {
 TEST(Pack, PlainNumbers) {
   const std::vector<float> numbers = random_floats(int64_t{kRows} * kCols, 2);
   const std::vector<uint16_t> halves = bf16_of(numbers);
-  for (const int cols : {kCols, 33}) {  // 33: an odd number, and a word more than two cache lines
+  for (const int cols : {kCols, 33}) {  // 33: odd, and one word more than two cache lines
     const HostTensor fp32 = {numbers.data(), kRows, cols};
     const HostTensor bf16 = {halves.data(), kRows, cols, DType::kBF16};
     for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kInt8}) {
@@ -53,7 +53,7 @@ TEST(Pack, PlainNumbers) {
   }
 }
 
-// Two threads pack about 4 million weights before others may run.
+// Two threads pack about 4 million weights before they let others run.
 TEST(Pack, InSeveralRounds) {
   const std::vector<float> numbers = random_floats(int64_t{kRows} * kRows, 4);
   expect_same_with_all_threads({numbers.data(), kRows, kRows}, Precision::kFp32);
@@ -71,7 +71,7 @@ TEST(Pack, Blocks) {
   }
 }
 
-// Word k of output `out` of a panel lies at [k][out].
+// Word k of output `out` of a panel is at [k][out].
 TEST(Pack, WordsOfAPanelAreTransposed) {
   const int rows = 70, cols = 41;
   const int words = (cols + 1) / 2;

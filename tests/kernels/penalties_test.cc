@@ -1,5 +1,5 @@
-// Penalties against the formulas of Hugging Face's processors, to the bit, and the ring of recent
-// values that they look at.
+// Compares penalties with the formulas of Hugging Face's processors, bit by bit, and tests the ring
+// of recent values that they read.
 #include "kernels/penalties.h"
 
 #include <gtest/gtest.h>
@@ -17,9 +17,9 @@ namespace {
 
 constexpr int kValues = 19;
 constexpr int kRoom = 8;
-constexpr int kLastProbe = kValues - 1;  // no penalty is for values 0 and 18
+constexpr int kLastProbe = kValues - 1;  // no penalty applies to values 0 and 18
 
-// The logits after the penalties, one processor after the other, each over the whole vocabulary.
+// The logits after the penalties: one processor after the other, each over the whole vocabulary.
 std::vector<float> processed(std::vector<float> logits, const Penalties& penalties,
                              const std::vector<int32_t>& known, size_t sampled,
                              size_t room = kRoom) {
@@ -45,8 +45,8 @@ std::vector<float> processed(std::vector<float> logits, const Penalties& penalti
 
 class PenaltiesTest : public KernelTest {
  protected:
-  // Samples from the logits after `known`, of which the last `sampled` are of this call. Penalties
-  // null: the batch has none.
+  // Samples from the logits after the values `known`, the last `sampled` of which are from this
+  // call. If `penalties` is null, the batch has none.
   Sampled sample(const std::vector<float>& logits, const std::vector<int32_t>& known,
                  size_t sampled, const Penalties* penalties, const Sampling& sampling,
                  int room = kRoom) {
@@ -91,8 +91,8 @@ class PenaltiesTest : public KernelTest {
                     {&log_prob, DType::kF32, 1, 1, 1});
     return log_prob;
   }
-  // The logit of `value` becomes `expected`, and no other number: it is as likely as a value of
-  // that logit before it and after it.
+  // Checks that the logit of `value` becomes `expected`, exactly: it ties with a later and with an
+  // earlier value that have this logit.
   void expect_logit(float logit, int32_t value, float expected, const Penalties& penalties,
                     const std::vector<int32_t>& known, size_t sampled) {
     std::vector<float> logits(kValues, -1e4F);
@@ -157,7 +157,7 @@ TEST_P(PenaltiesTest, ChangeTheLogitsAsProcessorsDoAndNoLogProbability) {
   }
 }
 
-// More entries and biases than a block of a device has threads, and values that have both.
+// There are more entries and biases than threads in a block, and some values have both.
 TEST_P(PenaltiesTest, ALongRingAndAllBiases) {
   constexpr int kMany = 600;
   std::mt19937 generator(7);
@@ -185,9 +185,9 @@ TEST_P(PenaltiesTest, ALongRingAndAllBiases) {
   }
 }
 
-TEST_P(PenaltiesTest, AStepNotesWhatItIsGivenAndWhatItSamples) {
-  // Two values and one that becomes pending; one that samples; one that is frozen; more values than
-  // there is room for.
+TEST_P(PenaltiesTest, AStepNotesItsInputsAndItsSamples) {
+  // One row has two inputs and a value that becomes pending, one samples, one is frozen, and one
+  // has more inputs than the ring has room for.
   constexpr int kLong = 20;
   const int32_t first[] = {0, 2, 3, 4, 4 + kLong};
   const int32_t head_row[] = {-1, 0, 0, -1};

@@ -15,7 +15,7 @@ constexpr int kPhases = 500;
 
 int tasks_of(int phase) { return 1 + phase % 7; }
 
-// Runs body(phase, task) through all phases on `threads` threads.
+// Runs body(phase, task) for all phases and tasks on `threads` threads.
 template <typename F>
 void go_through(Phases& phases, int threads, const F& body) {
   phases.restart();
@@ -42,7 +42,7 @@ TEST(Phases, EveryTaskRunsOnce) {
   }
 }
 
-// Plain memory: each phase reads what the one before has written, and the thread sanitizer watches.
+// Plain memory: a phase reads values of the phase before, and the thread sanitizer watches.
 TEST(Phases, APhaseSeesWhatTheOneBeforeWrote) {
   Phases phases;
   for (const int threads : {1, 2, 4}) {
@@ -66,7 +66,7 @@ TEST(Phases, APhaseSeesWhatTheOneBeforeWrote) {
   }
 }
 
-TEST(Phases, WhoComesLateFindsAllDone) {
+TEST(Phases, ALateThreadFindsAllTasksDone) {
   Phases phases;
   std::atomic<int> calls{0};
   for (int round = 0; round < 2; ++round) {
@@ -78,7 +78,7 @@ TEST(Phases, WhoComesLateFindsAllDone) {
   EXPECT_EQ(calls.load(), 3 * kPhases);
 }
 
-// A thread whose task takes long is waited for, even by one that has gone to sleep.
+// A thread waits for another one's long task, even if it has gone to sleep.
 TEST(Phases, WaitsForATaskUnderWay) {
   Phases phases;
   for (int round = 0; round < 5; ++round) {
@@ -89,7 +89,7 @@ TEST(Phases, WaitsForATaskUnderWay) {
       phases.run(0, 2, [&](int task) {
         begun.arrive_and_wait();
         if (task == 0) return;
-        std::this_thread::sleep_for(std::chrono::milliseconds(3));  // the other one goes to sleep
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));  // the other goes to sleep
         written = 7;
       });
       EXPECT_EQ(written, 7);

@@ -12,7 +12,7 @@ constexpr bool same(PhiloxCounter a, PhiloxCounter b) {
          a.word[3] == b.word[3];
 }
 
-// The known answers that come with Random123 (tests/kat_vectors, philox4x32 with 10 rounds).
+// The known answers of Random123 (tests/kat_vectors, philox4x32 with 10 rounds).
 static_assert(same(philox4x32_10({{0, 0, 0, 0}}, {{0, 0}}),
                    {{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}}));
 static_assert(same(philox4x32_10({{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}},
@@ -68,7 +68,7 @@ TEST(Philox, UniformsAreUniform) {
     const double expected = static_cast<double>(kDraws) / kBins;
     chi_square += (count - expected) * (count - expected) / expected;
   }
-  EXPECT_LT(chi_square, 120.0);  // 63 degrees of freedom: 1e-5 beyond 121
+  EXPECT_LT(chi_square, 120.0);  // 63 degrees of freedom: the probability beyond 121 is 1e-5
 }
 
 }  // namespace

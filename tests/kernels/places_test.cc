@@ -12,7 +12,7 @@
 namespace runnel::cpu {
 namespace {
 
-TEST(Places, NeverMoreAreHeldThanThereAre) {
+TEST(Places, NeverHoldsMoreThanItHas) {
   constexpr int kPlaces = 3;
   Places places(kPlaces);
   std::atomic<int> held{0};
@@ -50,8 +50,8 @@ TEST(Places, OneEachIsHeldAtTheSameTime) {
   other.join();
 }
 
-// One who asks for all is not kept waiting by others who each need only one. It takes less than a
-// second, or some on a busy machine; without the order it could take until the others end.
+// A thread that asks for all places gets them although others keep asking for one. This takes less
+// than a second, or a few on a busy machine. Without the order it might wait until the others end.
 TEST(Places, AreGivenInTheOrderInWhichTheyAreAskedFor) {
   Places places(2);
   std::atomic<bool> stop{false};

@@ -1,5 +1,5 @@
-// Products by cuBLASLt: how it is opened, and that it is asked for what it was planned for. The
-// tests of Matmul have what it computes.
+// Products by cuBLASLt: opening the library, and that each product is planned before it runs. The
+// tests of Matmul check the results.
 #include "kernels/cuda/product_library.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ class ProductLibraryTest : public testing::Test {
   std::unique_ptr<ProductLibrary> library_;
 };
 
-TEST_F(ProductLibraryTest, WhereThereIsNoneOneSentenceSaysWhatToDo) {
+TEST_F(ProductLibraryTest, WithoutTheLibraryOneSentenceSaysWhatToDo) {
   const auto none = ProductLibrary::open({"libno_such.so.1", "libno_such.so.2"});
   EXPECT_EQ(none.status().code(), Code::kNotFound);
   EXPECT_EQ(none.status().message(),
@@ -49,7 +49,7 @@ TEST_F(ProductLibraryTest, TheHeadersVersionIsLookedForFirst) {
   EXPECT_EQ(files[1], "/usr/local/cuda/lib64/" + files[0]);
 }
 
-TEST_F(ProductLibraryTest, WhatWasNotPlannedIsRefused) {
+TEST_F(ProductLibraryTest, UnplannedProductsAreRefused) {
   std::vector<float> memory(1024);
   ProductArgs args{};
   args.library = library_.get();
@@ -61,7 +61,7 @@ TEST_F(ProductLibraryTest, WhatWasNotPlannedIsRefused) {
   EXPECT_EQ(library_->run(args, nullptr).message(),
             "no product of 3 x 8 by 8 x 8 in fp32 was planned");
   ASSERT_TRUE(library_->plan(args).ok());
-  // Without a workspace: what the library says is told, with what to do.
+  // Without a workspace the library fails: the message has its status and says what to do.
   EXPECT_THAT(
       library_->run(args, nullptr).message(),
       HasSubstr("cuBLASLt: it refused 3 x 8 by 8 x 8 in fp32 (status 7): use --kernels own"));
@@ -76,7 +76,7 @@ TEST_F(ProductLibraryTest, AWeightThatItCannotPlanFailsTheModelNotTheProcess) {
   EXPECT_THAT(library_->plan(args).message(), HasSubstr("no algorithm for 1 x 8 by 8 x 8 in fp32"));
 }
 
-// More rows than one product has, at every border of a bucket.
+// More rows than one product takes, and numbers of rows around the borders of buckets.
 TEST_F(ProductLibraryTest, AnyNumberOfRowsIsDone) {
   constexpr int kIn = 9;
   constexpr int kOut = 5;
@@ -104,7 +104,7 @@ TEST_F(ProductLibraryTest, AnyNumberOfRowsIsDone) {
   }
 }
 
-TEST_F(ProductLibraryTest, StandsInScriptsAsKernelsDo) {
+TEST_F(ProductLibraryTest, RunsInScriptsLikeKernels) {
   const auto backend = make_host_backend({.library = true}, ThreadOrder::kShuffled);
   const std::vector<float> weight = random_floats(64, 1);
   const Weight packed = backend->pack({weight.data(), 8, 8}, {}, Precision::kBf16);
@@ -122,7 +122,7 @@ TEST_F(ProductLibraryTest, StandsInScriptsAsKernelsDo) {
   EXPECT_TRUE(same_bits(direct, in_a_script));
 }
 
-TEST(PlainRows, HoldEveryWeightOnceAndZerosBehind) {
+TEST(PlainRows, HoldEveryWeightOnceAndZeroPadding) {
   const std::vector<float> weight = random_floats(7 * 11, 4);
   const auto fp32 = plain_rows({weight.data(), 7, 11}, Precision::kFp32);
   const auto bf16 = plain_rows({weight.data(), 7, 11}, Precision::kBf16);

@@ -1,4 +1,4 @@
-// Sequences that go through recur() on the GPU's kernels, cut as a test likes.
+// Sequences that run through recur() with the GPU's kernels, cut as a test chooses.
 #pragma once
 
 #include <algorithm>
@@ -18,14 +18,14 @@ struct HeadShape {
   Recurrence recurrence() const { return {.heads = heads, .dk = dk, .dv = dv}; }
 };
 
-// The kernels on the host, the threads of a phase in this order; none: on the GPU, which is there.
+// The order of threads in a phase, for the kernels on the host. Without one: on the GPU.
 using Where = std::optional<ThreadOrder>;
 inline std::unique_ptr<Backend> make_recur_backend(const CudaOptions& options, Where where) {
   if (where) return make_host_backend(options, *where);
   return std::make_unique<MirrorBackend>(std::move(make_cuda_backend(options)).value());
 }
 
-// Three sequences of random inputs, in slots that are not in their order.
+// Three sequences of random inputs, in slots that have another order.
 class Sequences {
  public:
   static constexpr int kCount = 3;
@@ -42,7 +42,7 @@ class Sequences {
         v_(random_floats(int64_t{kCount} * length * shape.heads * shape.dv, 3)),
         out_(v_.size(), NAN) {}
 
-  // Sequence i goes on by lengths[i] inputs, all of them in one call.
+  // Runs the next lengths[i] inputs of each sequence i, all of them in one call.
   void advance(const std::vector<int>& lengths) {
     std::vector<int32_t> slots, first = {0};
     std::vector<float> q, k, v;
@@ -77,7 +77,7 @@ class Sequences {
     const int64_t size = state_floats(form_, shape_.dk, shape_.dv);
     return {floats + head * size, floats + (head + 1) * size};
   }
-  // {phi(k), v} of an input.
+  // {phi(k), v} of one input.
   std::vector<float> entry(int sequence, int head, int position) const {
     const int64_t row = int64_t{sequence} * length_ + position;
     const float* k = &k_[(row * shape_.heads + head) * shape_.dk];

@@ -14,12 +14,12 @@ struct Shape {
   int state_floats() const { return heads * (dk * dv + dk); }
 };
 
-// The states of some slots, in memory that notices what lies around them.
+// States of some slots, in memory that detects writes around them.
 struct Slots {
   Slots(int count, const Shape& shape) : memory(count, shape.state_floats() + 6, 3) {
     memory.fill(random_state(count, shape));
   }
-  // z is positive in a real state.
+  // z is positive, as in a real state.
   static std::vector<float> random_state(int count, const Shape& shape) {
     std::vector<float> state = random_floats(int64_t{count} * (shape.state_floats() + 6), 77);
     for (float& x : state) x = std::abs(x);
@@ -69,7 +69,7 @@ reference::Vector mapped(FeatureMap map, reference::Vector x) {
   return x;
 }
 
-// One head of one row against the reference, state and outputs.
+// Compares the state and outputs of one head of one row with the reference.
 void expect_head(const Shape& shape, Kind kind, Guarded& before, Guarded& after, Batch& batch,
                  int row, int head, Inputs& inputs, Guarded& out) {
   const int at = 3 + head * (shape.dk * shape.dv + shape.dk);
@@ -102,7 +102,7 @@ class Recur : public KernelTest {
     Slots held(slots, shape);
     Slots before(slots, shape);
     Inputs inputs(batch.inputs(), shape, 1);
-    // What features() makes is no larger than this, and not negative.
+    // features() gives numbers that are not negative and no larger than these.
     if (kind.map == FeatureMap::kNone) {
       for (Guarded* const x : {&inputs.q, &inputs.k}) {
         std::vector<float> values = x->values();
@@ -177,7 +177,7 @@ TEST_P(Recur, FrozenRowsAreLeftAlone) {
   }
 }
 
-// A prompt scanned in one call is the same bits as stepping through it, whatever runs beside it.
+// A prompt in one call gives the same bits as stepping through it, in any batch.
 TEST_P(Recur, ScanningEqualsStepping) {
   for (const Shape shape : {Shape{2, 32, 32}, Shape{3, 17, 9}, Shape{1, 100, 33}}) {
     const int length = 25;

@@ -1,5 +1,5 @@
-// The state as replay keeps it gives the bits of the plain form, whatever the shape and however a
-// sequence is cut, and is what kernels/cuda/replay.h says at every position.
+// With replay, outputs have the bits of the plain form for any shape and any cut of a sequence, and
+// the state at every position has the contents that kernels/cuda/replay.h documents.
 #include "kernels/cuda/replay.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kLength = 37;
 
-// The plain form, one input at a time, and its states at every position.
+// The plain form, run one input at a time, with its states at every position.
 struct Plain {
   Plain(const HeadShape& shape, Where where) : sequences(shape, kLength, {}, where) {
     for (int position = 0; position <= kLength; ++position) {
@@ -33,8 +33,8 @@ struct Plain {
   std::vector<std::vector<std::vector<float>>> states;  // [position][sequence * heads + head]
 };
 
-// (S, z) are those of the last multiple of kReplay; the log has what came since, and behind it what
-// came before.
+// (S, z) are from the last multiple of kReplay. The log has the entries since then, followed by
+// older entries.
 void expect_state(const HeadShape& shape, const Plain& plain, const Sequences& found, int sequence,
                   int head) {
   const int position = found.position(sequence);
@@ -106,7 +106,7 @@ TEST(CudaReplay, AStateHasRoomForItsLog) {
   EXPECT_EQ(replay->state_bytes(recurrence), 8 * (32 * 32 + 32 + 7 * (32 + 32)) * 4);
 }
 
-// At the first step, which is while loading; nor are chunks.
+// The first step, which runs while loading, reports it. Chunks are refused, too.
 TEST(CudaReplay, IsNotForAGate) {
   for (const CudaOptions& options : {CudaOptions{.replay = true}, CudaOptions{.chunks = true}}) {
     const auto backend = make_host_backend(options);
@@ -128,7 +128,7 @@ TEST(CudaReplay, IsNotForAGate) {
   }
 }
 
-// S is one page here, which can be written at a flush alone: anything else ends the test.
+// S is one page here, which is writable only during a flush: any other write ends the test.
 TEST(CudaReplay, OnlyAFlushWritesTheState) {
   constexpr int kSize = 32;
   const int64_t page = kSize * kSize * 4;

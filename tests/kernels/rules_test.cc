@@ -1,5 +1,5 @@
-// The rules of the recurrence other than linear attention's (recur_test.cc), against the equations
-// of backend.h in double.
+// Compares the rules of the recurrence, except linear attention's (recur_test.cc), with the
+// equations of backend.h in double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ Numbers columns_of(Guarded& from, int row, int begin, int count) {
   return {from.row(row) + begin, from.row(row) + begin + count};
 }
 
-// What the core takes of one input of a head, and what of y there is besides.
+// The terms of the core recurrence for one input of a head, and the rest of y.
 struct Terms {
   Numbers w, a, b, k, v, q, y;
 };
@@ -47,7 +47,7 @@ struct Shape {
   int values() const { return heads * dv; }
 };
 
-// A network's inputs to one rule, random.
+// Random inputs of a network to one rule.
 struct Inputs {
   Inputs(Rule rule, const Shape& shape, int count)
       : rule(rule),
@@ -101,7 +101,7 @@ struct Inputs {
     }
     return views;
   }
-  // From input `input` on.
+  // The views from input `input` on.
   RecurrenceInputs views_from(int input) {
     RecurrenceInputs from = views();
     for (View* view : {&from.q, &from.k, &from.v, &from.decay, &from.rate, &from.first, &from.mix,
@@ -164,7 +164,7 @@ struct Inputs {
   Guarded q, k, v, decay, rate, first, mix, bonus, k_k, k_a, r_k, dt_rate, dt_bias, skip;
 };
 
-// One head of one row.
+// Compares one head of one row.
 void expect_head(Inputs& inputs, SlotStates& states, Batch& batch, int row, int head,
                  Numbers& state, Guarded& out) {
   const Shape shape = inputs.shape;
@@ -176,7 +176,7 @@ void expect_head(Inputs& inputs, SlotStates& states, Batch& batch, int row, int 
     const Terms terms =
         inputs.rule == Rule::kRwkv7 ? inputs.rwkv7(input, head, bonus) : inputs.mamba2(input, head);
     const Numbers y = advance(held, terms);
-    // Sums of dk products, of numbers of size 1.
+    // Sums of dk products of numbers around 1.
     const double tolerance = 2e-6 * (10 + shape.dk);
     for (int j = 0; j < shape.dv; ++j) {
       const int column = head * shape.dv + j;
@@ -253,14 +253,14 @@ TEST_P(Rules, MatchTheirEquationsWhenThreadsShare) {
   expect_matches(Inputs(Rule::kMamba2, {4, 2, 128, 64}, 40), Batch(slots, lengths), 30);
 }
 
-// A key of zeros has no direction: nothing is divided by zero.
+// A key of zeros has no direction, but nothing is divided by zero.
 TEST_P(Rules, ARwkv7KeyOfZerosIsFinite) {
   Inputs inputs(Rule::kRwkv7, {1, 1, 20, 20}, 1);
   inputs.k.fill(std::vector<float>(20, 0.0F));
   expect_matches(inputs, Batch({0}, {1}), 1);
 }
 
-// What is far out of range saturates.
+// Numbers far out of range saturate.
 TEST_P(Rules, LargeInputsStayFinite) {
   for (const Rule rule : {Rule::kRwkv7, Rule::kMamba2}) {
     for (const float size : {-1e30F, 1e30F}) {
@@ -272,8 +272,8 @@ TEST_P(Rules, LargeInputsStayFinite) {
   }
 }
 
-// A prompt in one call is the same bits as stepping through it, whatever runs beside it and however
-// threads share it.
+// A prompt in one call gives the same bits as stepping through it, in any batch and with any number
+// of threads.
 TEST_P(Rules, BitsDependOnTheRowAlone) {
   const int length = 9;
   const std::unique_ptr<Backend> single = make_backend(GetParam().alone());

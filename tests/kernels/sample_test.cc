@@ -1,5 +1,5 @@
-// Tests sample() and score(): chosen values, positions, pending values, counting down, freezing,
-// and bits that do not depend on the batch.
+// Tests sample() and score(): chosen values, positions, pending values, counts of remaining values,
+// freezing, and that bits do not depend on the batch.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ struct Written {
 class Sample : public KernelTest {};
 
 TEST_P(Sample, AdvancesEveryRow) {
-  // Four rows: samples, gets a pending value after two inputs, is frozen, samples its last value.
+  // Four rows: sampling, pending after two inputs, frozen, and sampling its last value.
   int32_t slot[] = {3, 0, -1, 1};
   const int32_t first[] = {0, 1, 3, 4, 5};
   const int32_t head_row[] = {1, -1, 0, 0};
@@ -76,7 +76,7 @@ TEST_P(Sample, AdvancesEveryRow) {
   head.expect_guards("sample");
 }
 
-// The value is the one that the reference chooses with the two uniform numbers of the position.
+// The value is the one that the reference chooses with the position's two uniform numbers.
 TEST_P(Sample, FollowsTheRandomNumbersOfThePosition) {
   for (const Head& kind : {kCategorical, kMixture}) {
     constexpr int kRows = 200;
@@ -110,7 +110,7 @@ TEST_P(Sample, FollowsTheRandomNumbersOfThePosition) {
   }
 }
 
-// Filters, also with vocabularies larger than a block of threads, and with values that are equally
+// Tests filters, including vocabularies larger than a block of threads, and values that are equally
 // likely. The random number must be in the reference's interval of the sampled value.
 TEST_P(Sample, FiltersKeepWhatTheReferenceKeeps) {
   const Sampling filters[] = {
@@ -195,7 +195,7 @@ TEST_P(Sample, BitsDoNotDependOnTheBatch) {
   }
 }
 
-// Several steps in a row without the host: a row freezes when no values remain to be sampled.
+// Several steps run without the host: a row freezes when it has no values left to sample.
 TEST_P(Sample, RowsFreezeOneByOne) {
   int32_t slot[] = {0, 1, 2};
   const int32_t first[] = {0, 1, 2, 3};

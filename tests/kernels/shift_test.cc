@@ -1,4 +1,4 @@
-// What looks at a row's inputs before: shift() and convolve(), against plain loops in double.
+// Compares shift() and convolve(), which read earlier inputs of a row, with plain loops.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -120,7 +120,7 @@ TEST_P(Before, ManyRows) {
   expect_convolution(Batch(slots, lengths), 50, 700, {4});
 }
 
-// A prompt in one call is the same bits as stepping through it, whatever runs beside it.
+// A prompt in one call gives the same bits as stepping through it, in any batch.
 TEST_P(Before, BitsDependOnTheRowAlone) {
   const int length = 9;
   const int width = 101;
@@ -149,8 +149,8 @@ TEST_P(Before, BitsDependOnTheRowAlone) {
   EXPECT_TRUE(same_bits(convolved.memory.values(), convolved_alone.memory.values()));
 }
 
-// Convolutions at once have the bits of one after the other. There are more than share a launch.
-TEST_P(Before, SeveralConvolutionsAreThoseOfOneAfterTheOther) {
+// Convolutions in one call have the bits of separate calls. There are more than share a launch.
+TEST_P(Before, SeveralConvolutionsHaveTheBitsOfSeparateCalls) {
   struct One {
     Guarded x, weight, bias, out;
     SlotStates states;

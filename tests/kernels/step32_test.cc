@@ -1,5 +1,5 @@
-// Orders of sums of products of bf16, bit by bit: those of tiles, which every instruction set but
-// one has, and those of the instruction that is the exception.
+// Checks the order of sums of bf16 products bit by bit. All instruction sets use the order of
+// tiles, except avx512bf16, whose instruction has its own order.
 
 #include <gtest/gtest.h>
 
@@ -21,8 +21,8 @@ namespace {
 
 float flushed(float x) { return std::abs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x; }
 
-// A layer [in, out] and rows for it, all numbers times `scale`, so that sums of products come near
-// the least numbers that there are or go beyond them.
+// A layer [in, out] and rows of inputs for it. All numbers are scaled by `scale`, so that sums of
+// products come close to the smallest numbers or below them.
 struct Layer {
   int rows, in, out;
   std::vector<float> weight, bias, x;
@@ -46,14 +46,14 @@ struct Layer {
     to.expect_guards("matmul");
     return to.values();
   }
-  // Input k of row `row`, and its weight for output `col`, zeros behind the last.
+  // Input k of row `row`, and its weight for output `col`; zeros after the last input.
   float input(int row, int k) const {
     return k < in ? flushed(rounded_to_bf16(flushed(x[static_cast<size_t>(row) * in + k]))) : 0.0F;
   }
   float factor(int col, int k) const {
     return k < in ? flushed(weight[static_cast<size_t>(col) * in + k]) : 0.0F;
   }
-  // sum(row, column) of every output.
+  // sum(row, column) for every output.
   template <typename F>
   std::vector<float> outputs(const F& sum) const {
     std::vector<float> all;
@@ -64,7 +64,7 @@ struct Layer {
   }
 };
 
-// For each 32 inputs a chain over the even ones and a chain over the odd ones, and both to the sum.
+// Each step of 32 inputs adds a chain over the even inputs plus a chain over the odd inputs.
 std::vector<float> in_steps(const Layer& layer) {
   return layer.outputs([&](int row, int col) {
     float sum = flushed(layer.bias[col]);
@@ -79,7 +79,7 @@ std::vector<float> in_steps(const Layer& layer) {
   });
 }
 
-// One chain from the bias on, the odd one of each pair first.
+// One chain that begins with the bias. The odd input of each pair comes first.
 std::vector<float> in_pairs(const Layer& layer) {
   return layer.outputs([&](int row, int col) {
     float sum = flushed(layer.bias[col]);
@@ -96,7 +96,7 @@ std::vector<float> expected(const Layer& layer, Isa isa) {
   return isa == Isa::kAvx512Bf16 ? in_pairs(layer) : in_steps(layer);
 }
 
-// The same bits; what is no number may be any of those.
+// Expects equal bits. Any NaN equals any other.
 void expect_same(const std::vector<float>& found, const std::vector<float>& wanted) {
   ASSERT_EQ(found.size(), wanted.size());
   for (size_t i = 0; i < found.size(); ++i) {
@@ -139,7 +139,7 @@ TEST_P(Step32, CountsDenormalsAsZero) {
   expect_same(layer.run(backend()), expected(layer, GetParam().isa));
 }
 
-// What is denormal before it is rounded, and not after it.
+// An input that is denormal before it is rounded, but not afterwards.
 TEST_P(Step32, CountsAnInputAsZeroBeforeItIsRounded) {
   Layer layer(1, 1, 1, 1.0F);
   layer.bias = {0.0F};
@@ -152,7 +152,7 @@ TEST_P(Step32, CountsAnInputAsZeroBeforeItIsRounded) {
   EXPECT_EQ(layer.run(backend()), std::vector<float>{0x1p-26F});
 }
 
-TEST_P(Step32, ZerosBehindTheLastInputTakePart) {
+TEST_P(Step32, PaddingZerosTakePart) {
   Layer layer(1, 1, 1, 1.0F);
   layer.bias = {-0.0F};
   layer.weight = {-1.0F};
@@ -160,7 +160,7 @@ TEST_P(Step32, ZerosBehindTheLastInputTakePart) {
   expect_same(layer.run(backend()), expected(layer, GetParam().isa));
 }
 
-TEST_P(Step32, PassesInfinitiesAndWhatIsNoNumberOn) {
+TEST_P(Step32, PassesInfinitiesAndNansThrough) {
   Layer layer(8, 66, 33, 1.0F);
   layer.x[3] = std::numeric_limits<float>::infinity();
   layer.x[66 + 64] = -std::numeric_limits<float>::infinity();
@@ -170,14 +170,14 @@ TEST_P(Step32, PassesInfinitiesAndWhatIsNoNumberOn) {
   expect_same(layer.run(backend()), expected(layer, GetParam().isa));
 }
 
-// What runs behind a product has denormals again.
+// The code after a product has denormals again.
 TEST_P(Step32, LeavesTheThreadAsItWas) {
   (void)Layer(5, 70, 33, 1.0F).run(backend(), Activation::kGelu);
   volatile float least = std::numeric_limits<float>::min();
   EXPECT_GT(least / 2, 0.0F);
 }
 
-// Vectors of every width and what has none add up alike, and tiles where there are some.
+// Vectors of every width, plain scalar code and tiles, if there are any, add in the same order.
 TEST(Step32Forms, HaveTheSameBits) {
   const Layer layer(40, 300, 130, 1.0F);
   const std::vector<float> truth = in_steps(layer);
@@ -189,7 +189,7 @@ TEST(Step32Forms, HaveTheSameBits) {
 }
 
 #if defined(__x86_64__)
-// What one product gives by these kernels, from panels [1, last) on.
+// The output of one product with these kernels, from panels [1, last).
 std::vector<float> product(const cpu::Kernels& kernels, const Layer& layer, const Weight& packed,
                            const cpu::MatmulArgs& end, int last) {
   Guarded from(layer.rows, layer.in, 3), to(layer.rows, layer.out, 1);
@@ -210,8 +210,8 @@ std::vector<float> product(const cpu::Kernels& kernels, const Layer& layer, cons
   return to.values();
 }
 
-// The code for tiles, on tiles in software: blocks, layouts, what is behind the last row and
-// column.
+// Tests the code for tiles on tiles in software: blocks, layouts, and the padding after the last
+// row and column.
 TEST(Step32Forms, TilesInSoftwareHaveTheBitsOfVectors) {
   if (!isa_available(Isa::kAvx512Bf16)) GTEST_SKIP() << "this machine has no avx512bf16";
   const auto backend = make_backend(Isa::kAvx512, 1);

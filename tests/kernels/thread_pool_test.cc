@@ -43,7 +43,7 @@ TEST(ThreadPool, NoTwoTasksShareAThreadNumberAtATime) {
 
 TEST(ThreadPool, WhatTasksWroteIsSeenOnReturn) {
   ThreadPool pool(4);
-  std::vector<int64_t> cells(256, 0);  // plain memory: the thread sanitizer watches
+  std::vector<int64_t> cells(256, 0);  // not atomic: the thread sanitizer watches
   for (int round = 0; round < 3000; ++round) {
     const int tasks = 1 + round % 9;
     pool.for_each(tasks, [&](int task, int) { cells[task] += task + round; });
@@ -60,7 +60,7 @@ TEST(ThreadPool, WhatTasksWroteIsSeenOnReturn) {
 TEST(ThreadPool, WorkersThatSleepComeBack) {
   ThreadPool pool(3);
   for (int round = 0; round < 20; ++round) {
-    // Longer than a worker watches. The sums are the same if one is late to sleep.
+    // Longer than a worker spins. The sums are the same even if a worker is slow to go to sleep.
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     std::atomic<int> sum{0};
     pool.for_each(50, [&](int task, int) { sum.fetch_add(task); });
@@ -68,7 +68,7 @@ TEST(ThreadPool, WorkersThatSleepComeBack) {
   }
 }
 
-// Two tasks that wait for each other end only when two threads work at them.
+// Two tasks that wait for each other finish only if two threads run them.
 TEST(ThreadPool, TasksRunAtTheSameTime) {
   ThreadPool pool(2);
   for (int round = 0; round < 20; ++round) {
@@ -95,8 +95,8 @@ TEST(ThreadPool, StartsAndStopsAtOnce) {
   SUCCEED() << "every destructor returned: no worker missed that its pool stops";
 }
 
-// Processor time of this process: other processes add none to it. The workers' watch before they
-// sleep takes less than a millisecond of it.
+// Measures the processor time of this process, so other processes do not count. Before they sleep,
+// the workers spin for less than a millisecond.
 TEST(ThreadPool, IdleWorkersUseNoProcessorTime) {
   ThreadPool pool(4);
   pool.for_each(8, [](int, int) {});
