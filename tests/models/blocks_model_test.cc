@@ -12,7 +12,7 @@
 namespace runnel {
 namespace {
 
-// A bundle whose large matrices are in blocks, and the same numbers in fp32.
+// A bundle with its large matrices in blocks, and a bundle with the same numbers in fp32.
 struct Pair {
   Bundle blocks = in_blocks(random_bundle(small_blocks_spec(), 5)), numbers = blocks;
   OwnedTensors widened_tensors;
@@ -53,9 +53,9 @@ TEST(BlocksModel, AgreesWithTheNumbersOfItsBlocks) {
   const std::vector<float> exact = scores(pair.numbers, {Isa::kPortable, 1}, Precision::kFp32);
   const std::vector<float> found = scores(pair.blocks, {Isa::kPortable, 1}, Precision::kBlocks);
   ASSERT_EQ(found.size(), exact.size());
-  // Inputs keep 15 bits of the largest one in 32.
+  // In each run of 32 inputs, an input keeps 15 bits relative to the largest one.
   EXPECT_LT(rms_of_difference(found, exact), rms(exact) / 2048);
-  // Widened at load, they are those numbers.
+  // If the blocks are widened at load, the results are equal.
   EXPECT_EQ(scores(pair.blocks, {Isa::kPortable, 1}, Precision::kFp32), exact);
 }
 

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 constexpr ModelLimits kLimits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
 
-// What check_forward() says of a bundle whose weights are as random ones, `scale` times as large.
+// check_forward() for random weights, of which those whose name contains `of` are scaled.
 Status checked(const Spec& spec, float scale, const std::string& of = "") {
   const auto backend = make_cpu_backend({});
   EXPECT_TRUE(backend.ok());
@@ -32,7 +32,7 @@ Status checked(const Spec& spec, float scale, const std::string& of = "") {
   return check_forward(**model);
 }
 
-TEST(CheckForward, WeightsOfAnUsualSizeAreFine) {
+TEST(CheckForward, WeightsOfUsualSizeAreAccepted) {
   for (const Spec& spec : {small_symbol_spec(), small_image_spec()}) {
     EXPECT_TRUE(checked(spec, 1).ok());
     EXPECT_TRUE(checked(spec, 10).ok());
@@ -47,7 +47,7 @@ TEST(CheckForward, WeightsThatOverflowAreRefused) {
   }
 }
 
-// Each alone, so that what a norm hides from the outputs is found as well.
+// Only one tensor is large each time, so that a norm cannot hide it from the outputs unnoticed.
 TEST(CheckForward, ALargeHeadOrLargeValuesAreRefused) {
   const Status head = checked(small_symbol_spec(), 1e36F, "predictor");
   EXPECT_THAT(head.message(), HasSubstr("log-probability of value"));

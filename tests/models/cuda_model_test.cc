@@ -1,5 +1,5 @@
-// The whole network on the GPU's kernels, run on the host and, where there is one, on the GPU:
-// equal to the CPU's within what the order of sums changes, and the same bits whatever the batch.
+// The whole network with the GPU's kernels, run on the host and on a GPU if there is one. It equals
+// the CPU's up to the order of sums, and has the same bits in any batch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ struct GpuFamily {
   Spec (*spec)();
 };
 
-// Heads whose states a kernel keeps in registers, with columns for two blocks.
+// Heads whose states a kernel keeps in registers, with enough columns for two blocks.
 Spec spec_in_registers() {
   Spec spec = small_gated_linear_spec(GatedMixer::kGatedDeltaNet);
   auto& sizes = std::get<GatedLinearSpec>(spec.model);
@@ -62,7 +62,7 @@ struct Case {
   bool on_gpu;
   bool image;
   Precision precision;
-  CudaOptions options = {};  // .library on the host: the one that stands in for it
+  CudaOptions options = {};  // .library on the host: the fake cuBLASLt
   bool gated = false;        // with random features
   const GpuFamily* family = nullptr;
 
@@ -129,7 +129,7 @@ class CudaModelTest : public testing::TestWithParam<Case> {
     return std::move(*model);
   }
   static std::vector<int32_t> prompt() { return prompt_of(9); }
-  // A prompt of 9 values and 12 sampled ones.
+  // A prompt of 9 values and 12 sampled values.
   static HarnessRun run(Model& model, SlotId slot, int chunk, int steps) {
     const auto values = prompt();
     begin_sequence(model, slot, values[0]);
@@ -149,7 +149,7 @@ std::vector<float> floats_of(const std::vector<std::byte>& bytes) {
 }
 
 void CudaModelTest::expect_equals_the_cpu() {
-  // A small hybrid in bf16 is too far from fp32 to compare with.
+  // A small hybrid in bf16 differs too much from fp32 to compare, so the CPU uses bf16, too.
   const Bundle bundle = this->bundle();
   const bool caches = bundle.spec.position_bytes() > 0;
   const CpuModel cpu =
@@ -166,11 +166,11 @@ void CudaModelTest::expect_equals_the_cpu() {
   for (size_t i = 0; i < found.size(); ++i) {
     EXPECT_NEAR(found[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << i;
   }
-  if (GetParam().options.replay) return;  // another form of state
+  if (GetParam().options.replay) return;  // its state has another form
   std::vector<float> state = floats_of(state_bytes(*cpu.model, 0));
   std::vector<float> there = floats_of(state_bytes(*model, 3));
   ASSERT_EQ(there.size(), state.size());
-  if (caches && GetParam().precision == Precision::kBf16) {  // without the pages of bf16
+  if (caches && GetParam().precision == Precision::kBf16) {  // compares all but the bf16 pages
     state.resize(static_cast<size_t>(model->layout().fixed_bytes() / 4));
     there.resize(state.size());
   }
@@ -196,7 +196,7 @@ TEST_P(CudaModelTest, BitsDependOnNeitherChunksNorStepsNorSlot) {
   for (const int steps : {2, 5, 8}) EXPECT_EQ(run(*model, 7, 64, steps), alone) << steps;
 }
 
-// Eight sequences in one batch, one of them the one that was alone before.
+// Eight sequences in one batch. One of them is the sequence that ran alone.
 TEST_P(CudaModelTest, BitsDoNotDependOnTheBatch) {
   const std::unique_ptr<Model> model = make();
   const HarnessRun alone = run(*model, 5, 64, 1);
@@ -207,7 +207,7 @@ TEST_P(CudaModelTest, BitsDoNotDependOnTheBatch) {
     begin_sequence(*model, slot, values[0]);
     feed(*model, slot, {values.begin() + 1, values.end()}, 64, Want::kNothing);
     const uint64_t seed = slot == 5 ? 99 : static_cast<uint64_t>(slot);
-    // Some stop on their way.
+    // Some stop before the others.
     sample_from(*model, slot, values.back(), 8, seed, slot == 5 ? kCount : slot + 1);
     rows.push_back({slot, {}, Want::kNext});
   }
@@ -234,7 +234,7 @@ TEST_P(CudaModelTest, PartsNameEveryByteOfAState) {
             GetParam().options.replay ? "layers.0.log" : "layers.1.S");
 }
 
-// From each position between two flushes.
+// Moves the state at each position between two flushes.
 TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
   const std::unique_ptr<Model> model = make();
   const auto values = prompt();
@@ -251,7 +251,7 @@ TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
   }
 }
 
-// NaN in either type, in all that a state has after its fixed parts.
+// Writes NaN, in either type, to everything after the fixed parts of a state.
 void poison_pages(Model& model, SlotId slot) {
   const StateLayout& layout = model.layout();
   const std::vector<std::byte> poison(layout.state_bytes - layout.fixed_bytes(), std::byte{0xff});
@@ -261,8 +261,8 @@ void poison_pages(Model& model, SlotId slot) {
 constexpr GpuFamily kAttendingFamilies[] = {{"FalconH1", hybrid_spec<HybridStyle::kFalconH1>},
                                             {"Softmax", small_softmax_spec}};
 
-// A prompt of several pages, its steps up to the last position, and a copy of it.
-TEST(CudaModelAttention, FillsItsPagesWhateverTheyHeldBefore) {
+// A prompt of several pages, steps up to the last position, and a copy of the sequence.
+TEST(CudaModelAttention, OldContentsOfPagesDoNotMatter) {
   for (const GpuFamily& family : kAttendingFamilies) {
     for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
       SCOPED_TRACE(family.name);
@@ -289,8 +289,8 @@ TEST(CudaModelAttention, FillsItsPagesWhateverTheyHeldBefore) {
   }
 }
 
-// A snapshot has the recurrent parts alone: to go back, a session gets them and consumes the values
-// after the snapshot again.
+// A snapshot has only the recurrent parts. To rewind, a session restores them and consumes the
+// values after the snapshot again.
 TEST(CudaModelAttention, RewindsByConsumingAgain) {
   const auto backend = make_on_host({});
   ModelLimits limits = kLimits;
@@ -316,8 +316,8 @@ TEST(CudaModelAttention, RewindsByConsumingAgain) {
   EXPECT_EQ(rest(), expected);
 }
 
-// The greedy values are the CPU's, and the bits depend on neither chunks nor steps nor the slot.
-TEST(CudaModelPenalties, ChooseWhatTheyDoOnTheCpu) {
+// Greedy values equal the CPU's, and bits do not depend on chunks, steps or the slot.
+TEST(CudaModelPenalties, GiveTheCpusGreedyValues) {
   ModelLimits limits = kLimits;
   limits.recent = 6;
   const Bundle bundle = random_bundle(spec_of(false), 5);
@@ -343,14 +343,14 @@ TEST(CudaModelPenalties, ChooseWhatTheyDoOnTheCpu) {
   EXPECT_EQ(run(*model, 2, false, 4, 8), alone);
   start(*model, 2, false, 64);
   generate(*model, 2, 5, 5);
-  model->copy(2, 3, 13);  // with its penalties
+  model->copy(2, 3, 13);  // together with its penalties
   const HarnessRun rest = generate(*model, 3, kCount - 5, 4);
   EXPECT_EQ(rest.values, std::vector<int32_t>(alone.values.begin() + 5, alone.values.end()));
   EXPECT_EQ(rest.state, alone.state);
 }
 
-// A prompt scored whole and cut at chunks is the same bits; cut at positions it is near.
-TEST(CudaModelChunks, EqualSteppingWhereverTheyAreCut) {
+// Scoring a prompt whole or cut at chunks gives the same bits. Stepping gives nearby results.
+TEST(CudaModelChunks, HaveTheSameBitsWhereverTheyAreCut) {
   std::vector<int32_t> values(200);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * i % 251);
   const auto scored = [&](const CudaOptions& options, int cut) {
@@ -375,7 +375,7 @@ TEST(CudaModelChunks, EqualSteppingWhereverTheyAreCut) {
   }
 }
 
-TEST(CudaModelChunks, NeedRoomBehindTheDecodingRows) {
+TEST(CudaModelChunks, NeedRoomBesidesTheDecodingRows) {
   const auto backend = make_on_host({.chunks = true});
   const auto model = make_model(random_bundle(spec_of(true), 5), *backend,
                                 {.slots = 4, .rows = 4, .values = 67, .steps = 1});
@@ -386,7 +386,7 @@ TEST(CudaModelChunks, NeedRoomBehindTheDecodingRows) {
             "67: raise it, or take prompts in steps");
 }
 
-TEST(CudaModelInt8, IsForACpuAlone) {
+TEST(CudaModelInt8, IsOnlyForACpu) {
   const auto backend = make_on_host({});
   const auto model =
       make_model(random_bundle(spec_of(true), 5), *backend, kLimits, Precision::kInt8);
@@ -397,7 +397,7 @@ TEST(CudaModelInt8, IsForACpuAlone) {
                                 "precision bf16 or fp32"));
 }
 
-// Another form of state, another id, the same values.
+// The form of the state and the numerics id differ, but the values are the same.
 TEST(CudaModelReplay, GivesTheBitsOfThePlainForm) {
   for (const bool image : {false, true}) {
     for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
@@ -419,8 +419,8 @@ TEST(CudaModelReplay, GivesTheBitsOfThePlainForm) {
   }
 }
 
-// Heads whose queries alone are more than a block's shared memory.
-TEST(CudaModelLimits, SizesTooLargeForTheGpuAreToldAtTheFirstStepAndStopNothing) {
+// Heads whose queries alone need more than a block's shared memory.
+TEST(CudaModelLimits, SizesTooLargeForTheGpuFailTheFirstStepOnly) {
   Spec spec = small_symbol_spec();
   sizes_of(spec).heads = 1;
   sizes_of(spec).query_size = 20'000;

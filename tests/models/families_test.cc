@@ -1,4 +1,4 @@
-// The table of families: each row is whole, and of the alternative at its place.
+// Tests the table of families: each row is complete and belongs to the alternative at its index.
 #include "models/families.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 const std::string kFile = "config.json";
 
-TEST(Families, ARowReadsAndWritesTheAlternativeAtItsPlace) {
+TEST(Families, ARowReadsAndWritesTheAlternativeAtItsIndex) {
   const Json config = {{"model", Json::object()}};
   for (size_t i = 0; i < families().size(); ++i) {
     const Family& family = families()[i];
@@ -49,7 +49,7 @@ TEST(Families, APublishedFileIsReadAsTheAlternativeOfItsType) {
   }
 }
 
-// A state file holds a digest of this JSON.
+// The order matters because a state file has a digest of this JSON.
 TEST(Families, KeysAreWrittenInTheirOrder) {
   const auto model = [](const Spec& spec) {
     return OrderedJson::parse(spec_to_json(spec))["model"].dump();
@@ -96,8 +96,8 @@ TEST(Families, NamesAndTypesAreOfOneFamilyEach) {
   }
 }
 
-// Bundles of before there were others have no such key, and a state file holds a digest of it.
-TEST(Families, OnlyTheFirstIsNotNamedInABundle) {
+// Bundles older than the second family have no such key, and state files have a digest of it.
+TEST(Families, OnlyTheFirstFamilyIsNotNamedInABundle) {
   EXPECT_FALSE(Json::parse(spec_to_json(small_image_spec()))["model"].contains("family"));
   EXPECT_EQ(Json::parse(spec_to_json(small_rwkv7_spec()))["model"]["family"], "rwkv7");
   EXPECT_EQ(OrderedJson::parse(spec_to_json(small_mamba2_spec()))["model"].begin().key(), "family");

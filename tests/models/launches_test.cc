@@ -1,5 +1,5 @@
-// Launches of a model on a device that takes two at once, and does what it was given as late as it
-// may (tests/kernels/host_device.h): what comes of them is as on one that is done at once.
+// A model on a device that takes two launches at once and runs them as late as possible
+// (tests/kernels/host_device.h) gives the results of one launch at a time.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -18,7 +18,7 @@ using cuda::ThreadOrder;
 constexpr ModelLimits kLimits = {.slots = 6, .rows = 4, .values = 32, .steps = 3, .recent = 5};
 constexpr int kLaunches = 6;
 
-// Values, likeliest values and log-probabilities, and at the end the states.
+// The values, likeliest values and log-probabilities of a run, and its final states.
 struct Outcome {
   std::vector<int64_t> emitted;
   std::vector<std::vector<std::byte>> states;
@@ -56,8 +56,8 @@ void begin(Model& model, SlotId slot) {
   model.penalize(slot, {std::make_shared<const Penalties>(penalties), 1});
 }
 
-// Sampling, scoring and prompts in turn, over slots that change, of which all but slot 0 have
-// penalties where the head takes any; before each launch a sequence begins. `at_once`: launches
+// Alternates sampling, scoring and prompts over changing slots. If the head takes penalties, all
+// slots but 0 have some. A sequence begins before each launch. `at_once`: the number of launches
 // that are submitted before the first of them is collected.
 Outcome run(Model& model, int at_once) {
   Outcome outcome;
@@ -87,7 +87,7 @@ Outcome run(Model& model, int at_once) {
   return outcome;
 }
 
-// Sizes that the whole-model kernel takes.
+// Sizes that the whole-model kernel supports.
 Spec whole_spec() {
   Spec spec = small_symbol_spec();
   LinearTransformerSpec& sizes = sizes_of(spec);
@@ -113,7 +113,7 @@ void expect_the_bits_of_one_after_the_other(Backend& one, Backend& two) {
   }
 }
 
-TEST(Launches, TwoOnTheirWayHaveTheBitsOfOneAfterTheOther) {
+TEST(Launches, TwoInFlightHaveTheBitsOfOneAtATime) {
   for (const bool whole : {false, true}) {
     const CudaOptions options = {.whole = whole};
     const auto one = cuda::make_host_backend(options);
@@ -124,7 +124,7 @@ TEST(Launches, TwoOnTheirWayHaveTheBitsOfOneAfterTheOther) {
   }
 }
 
-TEST(Launches, TwoOnTheGpuHaveTheBitsOfOneAfterTheOther) {
+TEST(Launches, TwoOnTheGpuHaveTheBitsOfOneAtATime) {
   for (const bool whole : {false, true}) {
     const auto one = make_cuda_backend({.whole = whole});
     if (one.status().code() == Code::kFailedPrecondition) GTEST_SKIP() << one.status().message();
@@ -134,7 +134,7 @@ TEST(Launches, TwoOnTheGpuHaveTheBitsOfOneAfterTheOther) {
   }
 }
 
-TEST(Launches, HaveAsManyStepsAsServeTheBackendBestWhereNobodySays) {
+TEST(Launches, StepsPerLaunchDefaultToTheBackendsBest) {
   ModelLimits limits = kLimits;
   limits.steps = 0;
   const auto steps = [&](Backend& backend) {

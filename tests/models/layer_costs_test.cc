@@ -1,5 +1,5 @@
-// The file with the costs by which the whole-model kernel's shape is chosen: what it may contain,
-// and the message for each fault.
+// Tests the file of costs that decide the shape of the whole-model kernel: its contents, and the
+// message for each fault.
 #include "kernels/cuda/layer_costs.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class LayerCostsTest : public testing::Test {
   std::string path_ = directory_.path() + "/costs.json";
 };
 
-TEST_F(LayerCostsTest, ACostThatIsNotNamedKeepsItsDefault) {
+TEST_F(LayerCostsTest, AnUnnamedCostKeepsItsDefault) {
   const Result<LayerCosts> none = read("{}");
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(*none, LayerCosts{});
@@ -61,7 +61,7 @@ TEST_F(LayerCostsTest, BadFilesAreRefused) {
   expect_fault("{}" + std::string(5000, ' '), "");
 }
 
-TEST_F(LayerCostsTest, AFileThatIsNotThereIsNamed) {
+TEST_F(LayerCostsTest, AMissingFileIsNamed) {
   const Result<LayerCosts> costs = read_layer_costs("/nonexistent/costs.json");
   ASSERT_FALSE(costs.ok());
   EXPECT_NE(costs.status().message().find("/nonexistent/costs.json"), std::string::npos);

@@ -1,4 +1,4 @@
-// The numbers that layers of several families make of their tensors.
+// Numbers that the layers of several families compute from their tensors.
 #include "models/layered_network.h"
 
 #include <gmock/gmock.h>

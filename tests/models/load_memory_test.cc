@@ -1,5 +1,5 @@
-// Loading a model takes the memory that its file takes, and little more: weights go into the
-// backend one after another, and are never there twice.
+// Loading a model takes little more memory than the size of its file: the weights go into the
+// backend one at a time, so there are never two copies of all of them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace runnel {
 namespace {
 
-// About 7.1 million weights a layer: one of them is a small part of the whole, as in large models.
+// About 7.1 million weights a layer. As in large models, a layer is a small part of the model.
 Spec large_spec(int layers) {
   Spec spec = small_text_spec();
   LinearTransformerSpec& sizes = sizes_of(spec);
@@ -30,7 +30,7 @@ Spec large_spec(int layers) {
   return spec;
 }
 
-// Appends `pattern` until there are this many bytes. A pattern of a large file is computed once.
+// Repeats `pattern` up to this number of bytes, so that large files are quick to compute.
 std::string repeated(const std::string& pattern, size_t bytes) {
   std::string all;
   all.reserve(bytes + pattern.size());
@@ -41,7 +41,7 @@ std::string repeated(const std::string& pattern, size_t bytes) {
 
 constexpr int64_t kPattern = 1 << 16;  // elements
 
-// Small numbers of either sign: elements of the upper halves of fp32, which are those of bf16.
+// Small numbers of either sign, whose low 16 bits are zero in fp32, so that they are exact in bf16.
 std::string random_bytes(int64_t elements, StoredType type, uint64_t& seed) {
   std::string bytes;
   for (int64_t i = 0; i < std::min(elements, kPattern); ++i) {
@@ -53,7 +53,7 @@ std::string random_bytes(int64_t elements, StoredType type, uint64_t& seed) {
   return repeated(bytes, elements * bytes_of(type));
 }
 
-// Gives the bytes of model.safetensors.
+// Returns the bytes of model.safetensors.
 int64_t write_large_bundle(const std::string& directory, const Spec& spec, StoredType type) {
   std::string header = "{";
   int64_t end = 0;
@@ -79,7 +79,7 @@ int64_t write_large_bundle(const std::string& directory, const Spec& spec, Store
   return static_cast<int64_t>(std::filesystem::file_size(directory + "/model.safetensors"));
 }
 
-// An RWKV-7 of about 7.1 million weights a layer, with an embedding and a head of as many weights.
+// An RWKV-7 with about 7.1 million weights a layer, and an embedding and a head of the same size.
 Spec large_gguf_spec(int layers) {
   Spec spec = small_rwkv7_spec();
   auto& sizes = std::get<Rwkv7Spec>(spec.model);
@@ -106,7 +106,7 @@ std::string random_blocks(int64_t elements, StoredType type, uint64_t& seed) {
   return repeated(bytes, static_cast<size_t>(bytes_of(type, elements)));
 }
 
-// A GGUF file whose large matrices are in blocks. Gives its bytes.
+// A GGUF file with its large matrices in blocks. Returns the bytes of the file.
 int64_t write_large_gguf(const std::string& path, StoredType type) {
   const Spec spec = large_gguf_spec(type == StoredType::kQ4_0 ? 28 : 16);
   const auto& sizes = std::get<Rwkv7Spec>(spec.model);
@@ -136,7 +136,7 @@ int64_t write_large_gguf(const std::string& path, StoredType type) {
   return static_cast<int64_t>(std::filesystem::file_size(path));
 }
 
-// A line of /proc/self/status, "VmRSS:   1234 kB", in bytes.
+// The bytes in a line of /proc/self/status, such as "VmRSS:   1234 kB".
 int64_t status_bytes(const std::string& key) {
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;) {
@@ -147,8 +147,8 @@ int64_t status_bytes(const std::string& key) {
   return 0;
 }
 
-// Elements of an array with the most memory for each byte of the file: empty strings, and strings
-// that are just too long to lie within an object.
+// The array elements that take the most memory for each byte of the file: empty strings, and
+// strings just too long to be stored inside an object.
 TEST(LoadMemory, AHeaderTakesAFewTimesItsBytes) {
   constexpr int64_t kPairs = gguf_bounds::kElements / 2 - 64;
   const std::string pair = gguf_string("") + gguf_string("sixteen letters.");
@@ -157,7 +157,7 @@ TEST(LoadMemory, AHeaderTakesAFewTimesItsBytes) {
                                      gguf_bytes(uint32_t{8}) + gguf_bytes(uint64_t{2 * kPairs}) +
                                          repeated(pair, static_cast<size_t>(kPairs) * pair.size()))
                                .file();
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak
   const int64_t before = status_bytes("VmRSS");
   const auto header = parse_gguf_header(std::as_bytes(std::span(file)), "m.gguf");
   ASSERT_TRUE(header.ok()) << header.status().message();
@@ -168,7 +168,7 @@ struct Case {
   const char* name;
   StoredType stored;
   Precision precision;
-  double kept = 1.0;  // of the file's bytes
+  double kept = 1.0;  // fraction of the file's bytes
 
   friend void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }
 };
@@ -187,7 +187,7 @@ TEST_P(LoadMemoryTest, AModelNeedsItsFileAndATenth) {
   const auto backend = make_cpu_backend({.isa = {}, .threads = 1});
   ASSERT_TRUE(backend.ok());
 
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak begins anew
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak
   const int64_t before = status_bytes("VmRSS");
   const Result<Bundle> bundle = load_bundle(path);
   ASSERT_TRUE(bundle.ok()) << bundle.status().message();

@@ -12,7 +12,7 @@
 namespace runnel {
 namespace {
 
-TEST(MakeModel, TooManySlotsForTheMemoryIsAnErrorThatSaysSo) {
+TEST(MakeModel, TooManySlotsForTheMemoryAreRefused) {
   const auto backend = make_cpu_backend({});
   ASSERT_TRUE(backend.ok());
   Spec spec = small_image_spec();
@@ -23,7 +23,7 @@ TEST(MakeModel, TooManySlotsForTheMemoryIsAnErrorThatSaysSo) {
   EXPECT_NE(model.status().message().find("lower the number of sessions"), std::string::npos);
 }
 
-TEST(MakeModel, HalfOfTheFreeMemoryIsForStatesWhereNobodySaysHowMany) {
+TEST(MakeModel, StatesGetHalfOfTheFreeMemoryByDefault) {
   EXPECT_EQ(slots_that_fit(int64_t{1} << 40, 1000, 1), kMostUnasked);
   EXPECT_EQ(slots_that_fit(200'999, 1000, 1), 100);
   EXPECT_EQ(slots_that_fit(1999, 1000, 1), 1);
@@ -40,7 +40,7 @@ TEST(MakeModel, HalfOfTheFreeMemoryIsForStatesWhereNobodySaysHowMany) {
   EXPECT_EQ((*model)->device(), DeviceKind::kCpu);
 }
 
-TEST(MakeModel, SizesThatTheBackendDoesNotTakeAreAnErrorThatSaysSo) {
+TEST(MakeModel, SizesThatTheBackendDoesNotTakeAreRefused) {
   const auto backend = make_cpu_backend({});
   ASSERT_TRUE(backend.ok());
   Spec spec = small_mamba2_spec();
@@ -55,7 +55,7 @@ TEST(MakeModel, SizesThatTheBackendDoesNotTakeAreAnErrorThatSaysSo) {
   EXPECT_NE(model.status().message().find("1024"), std::string::npos) << model.status().message();
 }
 
-// Why a model of this file or directory is refused.
+// The error for a model in this file or directory.
 Status refusal_of(const std::string& path, Precision precision) {
   const Result<Bundle> bundle = load_bundle(path);
   if (!bundle.ok()) return bundle.status();

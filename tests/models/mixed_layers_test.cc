@@ -1,5 +1,5 @@
-// A model whose layers differ: where its states lie, that each operation finds its own, and that
-// slots and state files hold all of them. The network is made up, of the operations that exist.
+// A model whose layers differ: the places of its states, that each operation uses its own state,
+// and that slots and state files have all states. The network is made up of existing operations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@ constexpr int kVocabulary = 7;
 constexpr int kWidth = 12;
 constexpr int kHeads = 3;  // of the layer with Mamba-2's rule
 
-// A convolution; linear attention; no memory; Mamba-2's rule and a convolution; two shifts around
-// RWKV-7's rule.
+// Layers: a convolution; linear attention; no state; Mamba-2's rule and a convolution; RWKV-7's
+// rule between two shifts.
 std::vector<LayerStates> mixed_layers() {
   return {
       {ConvolutionState{"conv_inputs", 2, kWidth}},
@@ -91,7 +91,7 @@ class MixedNetwork final : public Network {
   States at(const Run& run, int layer, int state) const {
     return run.states_at(offsets_[layer][state]);
   }
-  // x += what the recurrence gives, in its first columns.
+  // x += the outputs of the recurrence, in its first columns.
   void recur(const Run& run, int layer, int state, const RecurrenceInputs& inputs) const {
     const auto& recurrence = std::get<Recurrence>(layers_[layer][state]);
     const View x = run.of(x_.view);
@@ -122,7 +122,7 @@ class MixedLayers : public testing::Test {
                              std::make_unique<MixedNetwork>(*backend_, layout_, limits.values));
   }
 
-  // The state after these values and one more, which is pending.
+  // The state after these values. The last value is pending.
   std::vector<std::byte> state_after(SlotId slot, const std::vector<int32_t>& values, int chunk) {
     begin_sequence(*model_, slot, values[0]);
     feed(*model_, slot, {values.begin() + 1, values.end()}, chunk, Want::kNothing);
@@ -165,7 +165,7 @@ TEST_F(MixedLayers, EachOperationAdvancesItsOwnState) {
           << part.name << " " << entry;
     }
   }
-  // What lies elsewhere is not read: value by value, in another slot, it comes to the same.
+  // Other slots and chunks do not matter: value by value, in another slot, the state is the same.
   EXPECT_EQ(state_after(0, kValues, 1), state);
   const std::vector<std::byte> other = state_after(1, {6, 6, 1}, 32);
   EXPECT_NE(other, state);

@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Specs that between them have every choice that changes a tensor.
+// Specs that together have every choice that changes a tensor.
 std::vector<Spec> all_kinds() {
   Spec plain = small_symbol_spec();  // nothing optional
   sizes_of(plain).position = PositionKind::kNone;
@@ -28,7 +28,7 @@ std::vector<Spec> all_kinds() {
   Spec added = small_symbol_spec();  // an added table
   sizes_of(added).position = PositionKind::kTable;
   added.positions = 9;
-  Spec odd = small_image_spec();  // every size another one
+  Spec odd = small_image_spec();  // every size differs
   sizes_of(odd).query_size = 5;
   sizes_of(odd).value_size = 7;
   sizes_of(odd).value_width = 23;
@@ -38,7 +38,7 @@ std::vector<Spec> all_kinds() {
   return kinds;
 }
 
-TEST(Bundle, LoadsWhatWasWritten) {
+TEST(Bundle, LoadsAWrittenBundle) {
   for (const Spec& spec : all_kinds()) {
     for (const StoredType type : {StoredType::kF32, StoredType::kF16, StoredType::kBF16}) {
       const TempDir directory;
@@ -125,11 +125,11 @@ TEST(Bundle, ProjectionsThatWereNeverDrawnAreRefused) {
   }
 }
 
-// A change to the tensors of a valid file, and what the error must say.
+// A change to the tensors of a valid file, and the texts that the error must contain.
 struct Fault {
   const char* name;
   std::function<void(std::map<std::string, RawTensor>&)> change;
-  std::vector<const char*> wants;  // beside the file
+  std::vector<const char*> wants;  // in addition to the file
 };
 
 std::vector<Fault> tensor_faults() {
@@ -221,7 +221,7 @@ TEST(Bundle, NamesTheFileThatIsMissing) {
               HasSubstr("/model.safetensors: no such file, nor model.safetensors.index.json"));
 }
 
-TEST(Bundle, RefusesAConfigThatIsNoneOrTooLarge) {
+TEST(Bundle, RefusesAMissingOrTooLargeConfig) {
   const TempDir directory;
   const Spec spec = small_symbol_spec();
   write_bundle(directory.path(), spec, random_tensors(spec, 1));
@@ -277,7 +277,7 @@ TEST(Bundle, ATokenizerIsReadFromItsFileAndMustFitTheValues) {
       HasSubstr(": config.json has 901 values, its tokenizer has 905 for '\\xe2\\x98\\x83'"));
 }
 
-TEST(Bundle, ATokenizerThatPutsAValueBeforeATextGoesWithThatFirstValue) {
+TEST(Bundle, ATokenizersFirstValueMustBeTheModels) {
   Spec spec = small_text_spec();
   spec.text = TextKind::kTokenizer;
   spec.vocabulary = spec.head.values = 1000;

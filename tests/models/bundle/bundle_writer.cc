@@ -16,7 +16,7 @@
 namespace runnel {
 namespace {
 
-// Normal numbers by Box and Muller: the standard library leaves its own way open.
+// Normal numbers by the Box-Muller method: the standard library does not specify its own method.
 class Normal {
  public:
   explicit Normal(uint64_t seed) : bits_(seed) {}
@@ -28,7 +28,7 @@ class Normal {
   }
 
  private:
-  // In (0, 1).
+  // A uniform number in (0, 1).
   double uniform() { return (static_cast<double>(bits_() >> 12) + 0.5) * 0x1p-52; }
 
   std::mt19937_64 bits_;
@@ -74,7 +74,7 @@ std::vector<float> random_tensor(const ExpectedTensor& tensor, Normal& normal) {
   return values;
 }
 
-// Rounds the low `drop` bits away, to the nearest, ties to even.
+// Rounds the low `drop` bits off, to the nearest, ties to even.
 uint32_t round_off(uint32_t bits, int drop) {
   const uint32_t half = uint32_t{1} << (drop - 1);
   const uint32_t odd = bits >> drop & 1;
@@ -236,7 +236,7 @@ Spec small_mamba2_spec() {
 
 namespace {
 
-// What the mixers do not share.
+// Sets the options that differ between mixers.
 void choose_options(GatedLinearSpec& sizes) {
   switch (sizes.mixer) {
     case GatedMixer::kGla:

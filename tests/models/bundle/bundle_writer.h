@@ -1,4 +1,4 @@
-// Bundles for tests: random weights for any spec, written to a directory of their own.
+// Bundles for tests: random weights for any spec, written to a temporary directory.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace runnel {
 
 using TensorMap = std::map<std::string, std::vector<float>, std::less<>>;
 
-// A directory of its own under the system's temporary one; removed, with all in it, at the end.
+// A new directory under the system's temporary one. The destructor removes it with its contents.
 class TempDir {
  public:
   TempDir();
@@ -40,27 +40,27 @@ inline const LinearTransformerSpec& sizes_of(const Spec& spec) {
   return std::get<LinearTransformerSpec>(spec.model);
 }
 
-// A 5 x 4 grey image: 2 layers of width 24, 3 heads of 8, table positions beside the value
+// A 5 x 4 grey image: 2 layers of width 24, 3 heads of 8, table positions next to the value
 // embedding, relu, a mixture of 3 logistics over 256 values, begin value 0.
 Spec small_image_spec();
 
-// 11 symbols "0" to "9" and "\n" without a last position: 2 layers of width 20, 2 heads with dk = 6
-// and dv = 5, sinusoidal positions added to the value embedding, gelu, categorical, begin drawn
-// from a histogram.
+// 11 symbols "0" to "9" and "\n", with unlimited positions: 2 layers of width 20, 2 heads with dk =
+// 6 and dv = 5, sinusoidal positions added to the value embedding, gelu, categorical, and a begin
+// value that is drawn from a histogram.
 Spec small_symbol_spec();
 
-// The bytes of text, without a last position or a first value: the sizes of small_symbol_spec().
+// Text as bytes, with unlimited positions and no first value: the sizes of small_symbol_spec().
 Spec small_text_spec();
-// Gated attention over smoothed Fourier features of unit vectors: every tensor that attention can
-// have. More features than a head has columns, and an odd number.
+// Gated attention over smoothed Fourier features of unit vectors, with every tensor that attention
+// can have. The number of features is odd, and larger than dk.
 Spec small_gated_spec();
 
-// Softmax attention with heads of 6 and 5 and a scale of its own, 300 positions: otherwise as
+// Softmax attention with heads of 6 and 5, its own scale and 300 positions; everything else as in
 // small_symbol_spec().
 Spec small_softmax_spec();
 
-// RWKV-7 over 11 values, by official names: 3 layers of width 24, 2 heads with dk = 12 and dv = 5,
-// four ranks that differ, and 2 rows of padding.
+// RWKV-7 over 11 values, with official names: 3 layers of width 24, 2 heads with dk = 12 and dv =
+// 5, four different ranks, and 2 rows of padding.
 Spec small_rwkv7_spec();
 
 // RWKV-7 over 11 values, for in_blocks(): 3 layers of width 64, 4 heads, a feed-forward of 96.
@@ -70,8 +70,8 @@ Spec small_blocks_spec();
 // biases, limits for dt, 3 rows of padding.
 Spec small_mamba2_spec();
 
-// The gated linear family over 11 values: 2 layers of width 20, 4 heads. Between them the mixers
-// have every option.
+// The gated linear family over 11 values: 2 layers of width 20, 4 heads. Together the mixers cover
+// every option.
 inline constexpr GatedMixer kSmallMixers[] = {GatedMixer::kGla,           GatedMixer::kRetNet,
                                               GatedMixer::kDeltaNet,      GatedMixer::kKda,
                                               GatedMixer::kGatedDeltaNet, GatedMixer::kHgrn2};
@@ -89,23 +89,23 @@ Spec small_hybrid_spec(HybridStyle style);
 // A small spec of every family, and of every mixer.
 std::vector<Spec> small_family_specs();
 
-// Every tensor of the spec, the same for the same seed on every machine of one kind. Activations
-// stay O(1): weights ~ N(0, 1 / in), biases ~ N(0, 0.01), norm weights near 1, embeddings ~ N(0,
-// 1), a position table of sinusoids.
+// Every tensor of the spec. On machines of one kind, a seed always gives the same tensors.
+// Activations stay O(1): weights ~ N(0, 1 / in), biases ~ N(0, 0.01), norm weights near 1,
+// embeddings ~ N(0, 1), a position table of sinusoids.
 TensorMap random_tensors(const Spec& spec, uint64_t seed);
 
-// The bundle that load_bundle() would give for these, without a file; the digest tells the seed.
+// The bundle that load_bundle() would return for these, without a file. Its digest has the seed.
 Bundle random_bundle(const Spec& spec, uint64_t seed);
 
-// The bundle with its large matrices, whose rows are multiples of 32, in blocks: by turns Q8_0 and
-// Q4_0.
+// The bundle with its large matrices in blocks, alternately Q8_0 and Q4_0. Only matrices whose rows
+// are multiples of 32 are changed.
 Bundle in_blocks(const Bundle& bundle);
 
-// Rounds to the nearest fp16 or bf16 (ties to even), or not at all, and widens again: what a file
-// of that type keeps of a value.
+// Rounds to the nearest fp16 or bf16 (ties to even), or not at all, and widens the result: the
+// value that a file of that type has.
 float stored(float value, StoredType type);
 
-// One tensor of a file to write. `data` holds the bytes as they stand in the file.
+// One tensor of a file to write. `data` has the bytes of the file.
 struct RawTensor {
   std::string dtype;
   std::vector<int64_t> shape;
@@ -115,21 +115,21 @@ struct RawTensor {
 // The bytes of a value stored as `type`, little-endian.
 std::string raw_values(const std::vector<float>& values, StoredType type);
 
-// A whole safetensors file: 8 bytes of length, header, data in the order of names.
+// A whole safetensors file: 8 bytes of length, the header, the data in the order of names.
 std::string safetensors_file(const std::map<std::string, RawTensor>& tensors);
 
-// A file around any header, well-formed or not.
+// A file with any header, well-formed or not.
 std::string safetensors_file(std::string_view header, std::string_view data);
 
-// Writes bytes to a file, replacing it. Stops the test when it cannot.
+// Writes bytes to a file and replaces it. Stops the test if it cannot.
 void write_file(const std::string& path, std::string_view bytes);
 
-// The tensors of a bundle as they go into its file.
+// The tensors of a bundle in the form that its file has.
 std::map<std::string, RawTensor> raw_tensors(const Spec& spec, const TensorMap& tensors,
                                              StoredType type);
 
-// Writes config.json and model.safetensors to `directory`, which is made where it is missing. The
-// spec must be one that parse_spec() accepts and the tensors those of the spec.
+// Writes config.json and model.safetensors to `directory`, and creates it if necessary.
+// parse_spec() must accept the spec, and the tensors must be those that the spec asks for.
 void write_bundle(const std::string& directory, const Spec& spec, const TensorMap& tensors,
                   StoredType type = StoredType::kF32);
 

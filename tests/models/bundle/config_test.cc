@@ -127,13 +127,13 @@ TEST(Spec, ReadsModelsOfText) {
   EXPECT_EQ(tokens->text, TextKind::kTokenizer);
 }
 
-// One change to a valid config, and what the error must say.
+// One change to a valid config, and the texts that the error must contain.
 struct Fault {
   const char* name;
   const char* base;
   const char* pointer;             // RFC 6901
   const char* value;               // JSON; "": the key is removed
-  std::vector<const char*> wants;  // beside the file
+  std::vector<const char*> wants;  // in addition to the file
 
   friend void PrintTo(const Fault& of, std::ostream* out) { *out << of.name; }
 };
@@ -692,7 +692,7 @@ TEST(Spec, RefusesSymbolsBesideAnImage) {
               HasSubstr("symbols: expected no such key together with image"));
 }
 
-// Text that is not the JSON we take, and what the error must say.
+// Text that is not valid JSON for us, and the texts that the error must contain.
 struct BadText {
   const char* name;
   std::string text;
@@ -794,7 +794,7 @@ void expect_same(const Spec& a, const Spec& b) {
   EXPECT_EQ(a.begin->histogram, b.begin->histogram);
 }
 
-TEST(Spec, WritesWhatItReads) {
+TEST(Spec, WritesAndReadsTheSameSpec) {
   Spec odd = small_symbol_spec();
   sizes_of(odd).attention_eps = std::nextafterf(3e-7F, 1.0F);
   sizes_of(odd).norm_eps = 0x1p-149F;  // the smallest float

@@ -1,4 +1,4 @@
-// The header of GGUF files; whole models are in tests/golden/gguf_test.cc.
+// Tests the header of GGUF files. tests/golden/gguf_test.cc tests whole models.
 #include "models/bundle/gguf.h"
 
 #include <gmock/gmock.h>
@@ -154,7 +154,7 @@ TEST(Gguf, RefusesBadTensors) {
 }
 
 TEST(Gguf, TensorsFollowOneAnother) {
-  // The first tensor's data are shorter than its shape, so that the second one overlaps it.
+  // The first tensor's data are shorter than its shape, so the second tensor overlaps it.
   EXPECT_THAT(fault_of(GgufWriter()
                            .tensor({"a", kF32, {16}, zeros(32)})
                            .tensor({"b", kF32, {1}, zeros(4)})
@@ -170,7 +170,7 @@ TEST(Gguf, TensorsFollowOneAnother) {
               HasSubstr("tensor 'a': expected to end within the file"));
 }
 
-TEST(Gguf, NoPrefixOfAFileIsOne) {
+TEST(Gguf, EveryPrefixOfAFileIsRefused) {
   const std::string file = GgufWriter()
                                .text("general.architecture", "rwkv7")
                                .texts("tokens", {"a", "b"})
@@ -182,8 +182,8 @@ TEST(Gguf, NoPrefixOfAFileIsOne) {
   }
 }
 
-// The keys of an RWKV-7 of width 4 with 257 tokens, "<s>" and all single bytes, and its embedding,
-// whose dimensions are in the order of the file.
+// The keys of an RWKV-7 of width 4 with 257 tokens ("<s>" and all single bytes), and its embedding,
+// with dimensions in the order of the file.
 GgufWriter small_rwkv7(std::vector<uint64_t> embedding) {
   GgufWriter writer;
   writer.text("general.architecture", "rwkv7");
@@ -218,7 +218,7 @@ TEST(Gguf, TokensAreTheRowsOfTheTable) {
                         "'token_embd.weight', found 257"));
 }
 
-// A whole model, and the same with a feed-forward that is one wider by its key.
+// A whole model, and the same model with a key that says that the feed-forward is wider by one.
 TEST(Gguf, ShapesFollowFromTheKeys) {
   const TempDir dir;
   const std::string path = dir.path() + "/m.gguf";

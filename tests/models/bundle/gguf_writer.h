@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// A tensor to write. `shape` is in the order of the file: the fastest dimension first.
+// A tensor to write. `shape` is in the order of the file: the fastest dimension comes first.
 struct GgufTensor {
   std::string name;
   uint32_t type = 0;
@@ -18,7 +18,7 @@ struct GgufTensor {
 
 class GgufWriter {
  public:
-  // A pair of a key and a value of the format's type, given as its bytes.
+  // A key and a value of the format's type `type`. The value is given as bytes.
   GgufWriter& pair(std::string_view key, uint32_t type, std::string_view value);
   GgufWriter& text(std::string_view key, std::string_view value);
   GgufWriter& number(std::string_view key, uint32_t value);
@@ -36,7 +36,7 @@ class GgufWriter {
   std::vector<GgufTensor> tensors_;
 };
 
-// The bytes of a number, little-endian; of a string with its length before it.
+// The bytes of a number, little-endian, or of a string after its length.
 template <typename T>
 std::string gguf_bytes(T value) {
   return {reinterpret_cast<const char*>(&value), sizeof(value)};

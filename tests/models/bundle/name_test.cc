@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-TEST(Name, IsThatOfTheDirectory) {
+TEST(Name, IsTheDirectorysName) {
   EXPECT_EQ(name_of_directory("zoo/rwkv7-0.1B"), "rwkv7-0.1B");
   EXPECT_EQ(name_of_directory("/models/rwkv7-0.1B/"), "rwkv7-0.1B");
   EXPECT_EQ(name_of_directory("/models/a/../b/."), "b");

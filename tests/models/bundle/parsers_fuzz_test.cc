@@ -1,4 +1,4 @@
-// The properties of tests/fuzz over a bounded, seeded walk of mutations from well-formed inputs.
+// Checks the properties of tests/fuzz on a limited number of seeded mutations of valid inputs.
 #include <gtest/gtest.h>
 
 #include "tests/fuzz/properties.h"
@@ -54,7 +54,7 @@ TEST(ParsersFuzz, WeightIndexProperties) {
 }
 
 TEST(ParsersFuzz, TokenizerProperties) {
-  constexpr int kFiles = 6000;  // each takes a regular expression and a vocabulary
+  constexpr int kFiles = 6000;  // each compiles a regular expression and reads a vocabulary
   const int accepted =
       walk(tokenizer_seeds(), Mutator(4, tokenizer_words()), check_tokenizer, kFiles);
   EXPECT_GT(accepted, kFiles / 50) << "too few inputs get past the parser to say much";
@@ -90,7 +90,7 @@ TEST(ParsersFuzz, SafetensorsProperties) {
   EXPECT_LT(accepted, kInputs);
 }
 
-// The header alone changes; its length is put right, so that more inputs reach the layout's checks.
+// Mutates only the header and corrects its length, so that more inputs reach the layout checks.
 TEST(ParsersFuzz, SafetensorsHeaderProperties) {
   std::vector<std::string> headers;
   for (const std::string& file : safetensors_seeds()) {

@@ -1,5 +1,5 @@
-// Golden models in their makers' formats, and cases in which one key of such a model has another
-// value.
+// Golden models in the formats of their libraries, and cases in which one key of such a model has
+// another value.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ struct KeyCase {
   const char* message;  // a part of the error
 };
 
-// The config and the tensors of a folder of tests/golden.
+// The config and the tensors of a folder in tests/golden.
 struct PublishedFiles {
   Json config;
   StoredTensors tensors;
@@ -49,8 +49,8 @@ inline PublishedFiles read_published(const std::string& folder) {
   return {*parse_published(text, path), weights->tensors()};
 }
 
-// Expects that fault() is "" with `keys` as they are, and has the message of the case once `key`
-// has the value of the case.
+// Expects that fault() is "" with the original `keys`, and that it has the case's message once
+// `key` has the case's value.
 template <typename FaultOf>
 void expect_refused_by_key(const KeyCase& one, Json& keys, const std::string& key,
                            const FaultOf& fault) {
@@ -59,7 +59,7 @@ void expect_refused_by_key(const KeyCase& one, Json& keys, const std::string& ke
   EXPECT_THAT(fault(), testing::HasSubstr(one.message));
 }
 
-// Expects that each model is accepted as it is, and refused by its key with the changed value.
+// Expects that each model is accepted unchanged, and refused by its key with the changed value.
 inline void expect_refused(std::span<const KeyCase> cases) {
   for (const KeyCase& one : cases) {
     SCOPED_TRACE(std::string(one.model) + " " + one.key);

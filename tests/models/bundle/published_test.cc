@@ -24,7 +24,7 @@ using testing::HasSubstr;
 
 constexpr const char* kFile = "config.json";
 
-// As flash-linear-attention writes it, without most of what says nothing of the network.
+// A file of flash-linear-attention, without most of the keys that do not describe the network.
 constexpr const char* kRwkv7 = R"({
   "_name_or_path": "", "architectures": ["RWKV7ForCausalLM"], "attn": null, "attn_mode": "chunk",
   "a_low_rank_dim": 5, "bos_token_id": 1, "eos_token_id": 2, "fuse_norm": true, "head_dim": 8,
@@ -103,11 +103,11 @@ Result<Spec> read(const std::string& json, const StoredTensors& tensors) {
 void expect_spec(const std::string& json, const Spec& expected) {
   Result<Spec> spec = read(json, stored_tensors(expected));
   ASSERT_TRUE(spec.ok()) << spec.status().message();
-  spec->name = expected.name;  // which no published file gives
+  spec->name = expected.name;  // published files have no name
   EXPECT_EQ(spec_to_json(*spec), spec_to_json(expected));
 }
 
-// `json` with one member more, which counts instead of one of the same name.
+// `json` with one more member, which replaces a member of the same name.
 std::string with(const std::string& json, const std::string& member) {
   Json tree = *parse_published(json, kFile);
   tree.merge_patch(Json::parse("{" + member + "}"));
@@ -117,7 +117,7 @@ std::string with(const std::string& json, const std::string& member) {
 TEST(Published, Rwkv7IsReadUnderEveryName) {
   expect_spec(kRwkv7, spec_of(rwkv7_sizes(Rwkv7Names::kFla)));
   expect_spec(kRwkv7, spec_of(rwkv7_sizes(Rwkv7Names::kFlaX)));
-  // A file with official names has no sizes elsewhere.
+  // A file with official names gets all its sizes from the tensors.
   expect_spec(R"({"model_type": "rwkv7"})", spec_of(rwkv7_sizes(Rwkv7Names::kOfficial), 13));
 }
 
@@ -149,9 +149,9 @@ TEST(Published, Mamba2IsReadUnderEveryName) {
   Mamba2Spec sizes = mamba2_sizes(Mamba2Names::kHuggingFace);
   expect_spec(kMamba2, spec_of(sizes));
   expect_spec(kStateSpaces, spec_of(mamba2_sizes(Mamba2Names::kStateSpaces)));
-  sizes.tied = false;  // a head that is there counts
+  sizes.tied = false;  // a head in the file is used
   expect_spec(kMamba2, spec_of(sizes));
-  // Without one it is the embedding, whatever the config says.
+  // Without a head, the embedding is the head, whatever the config says.
   sizes.tied = true;
   expect_spec(with(kMamba2, R"("tie_word_embeddings": false)"), spec_of(sizes));
   expect_spec(with(kStateSpaces, R"("tie_embeddings": false)"),
@@ -165,7 +165,7 @@ TEST(Published, Mamba2sOptionsAreRead) {
   sizes.dt_least = 0.25F;
   sizes.dt_most = 8.0F;
   sizes.norm_eps = 0.5F;
-  sizes.norm_before_gate = true;  // as flash-linear-attention's class does; kMamba2's does not
+  sizes.norm_before_gate = true;  // flash-linear-attention's default, not kMamba2's
   expect_spec(with(kMamba2, R"("use_bias": true, "use_conv_bias": false, "norm_eps": 0.5,
                                "layer_norm_epsilon": null, "time_step_limit": null,
                                "dt_limit": [0.25, 8])"),
@@ -186,7 +186,7 @@ struct Refusal {
   const char* message;
 };
 
-// `one.json` with its member changed is refused with the message.
+// Expects that `one.json` with its changed member is refused with the message.
 void expect_refused(const Refusal& one) {
   Json tree = *parse_published(one.json, kFile);
   tree.merge_patch(*parse_published("{" + std::string(one.member) + "}", kFile));
@@ -196,7 +196,7 @@ void expect_refused(const Refusal& one) {
   EXPECT_THAT(spec.status().message(), testing::StartsWith("config.json: "));
 }
 
-TEST(Published, WhatIsNotDoneOfRwkv7IsRefusedByName) {
+TEST(Published, UnsupportedOptionsOfRwkv7AreRefusedByName) {
   const StoredTensors rwkv7 = stored_tensors(spec_of(rwkv7_sizes(Rwkv7Names::kFla)));
   const StoredTensors official = stored_tensors(spec_of(rwkv7_sizes(Rwkv7Names::kOfficial)));
   const StoredTensors mamba2 = stored_tensors(spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
@@ -241,7 +241,7 @@ TEST(Published, WhatIsNotDoneOfRwkv7IsRefusedByName) {
   }
 }
 
-TEST(Published, WhatIsNotDoneOfMamba2IsRefusedByName) {
+TEST(Published, UnsupportedOptionsOfMamba2AreRefusedByName) {
   const StoredTensors mamba2 = stored_tensors(spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
   const StoredTensors ssm = stored_tensors(spec_of(mamba2_sizes(Mamba2Names::kStateSpaces)));
   for (const Refusal& one : {
@@ -298,8 +298,8 @@ TEST(Published, WhatIsNotDoneOfMamba2IsRefusedByName) {
   }
 }
 
-// Sizes that only tensors give are faults of tensors, not of keys that the file does not have.
-TEST(Published, WhatTensorsDoNotAgreeAboutIsNamedByTheirNames) {
+// If only tensors give a size, the error names the tensors and not keys that the file lacks.
+TEST(Published, TensorsThatDisagreeAreNamed) {
   const auto refused = [](const char* tensor, size_t dimension, int64_t size) {
     StoredTensors tensors = stored_tensors(spec_of(rwkv7_sizes(Rwkv7Names::kOfficial)));
     tensors[tensor].shape[dimension] = size;
@@ -315,7 +315,7 @@ TEST(Published, WhatTensorsDoNotAgreeAboutIsNamedByTheirNames) {
             "size 0 is a multiple of 3, the rows of 'blocks.0.att.r_k', found 25");
 }
 
-TEST(Published, ALimitOfDtMayBeNone) {
+TEST(Published, ALimitOfDtMayBeInfinite) {
   const Spec expected = spec_of(mamba2_sizes(Mamba2Names::kHuggingFace));
   for (const char* const most : {"Infinity", R"({"__float__": "Infinity"})", "1e30", "2e9"}) {
     Json config = *parse_published(kMamba2, kFile);
@@ -365,7 +365,7 @@ class PublishedDirectory : public testing::Test {
   const TempDir directory_;
 };
 
-TEST_F(PublishedDirectory, IsServedAsItLies) {
+TEST_F(PublishedDirectory, IsServedUnchanged) {
   write(kMamba2, spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
   const Bundle bundle = load();
   EXPECT_EQ(bundle.spec.name, std::filesystem::path(directory_.path()).filename().string());
@@ -373,11 +373,11 @@ TEST_F(PublishedDirectory, IsServedAsItLies) {
   EXPECT_EQ(bundle.spec.eos, (std::vector<int32_t>{2, 5}));
   EXPECT_EQ(bundle.spec.text, TextKind::kNone);
   EXPECT_FALSE(bundle.spec.begin.has_value());
-  // What a client is told of it can be read by the client.
+  // The spec that a client gets can be parsed by the client.
   EXPECT_TRUE(parse_spec(spec_to_json(bundle.spec), kFile).ok());
 }
 
-// Every config.json of Mamba-2 has an Infinity, which is not what is wrong with this one.
+// Every config.json of Mamba-2 has an Infinity, but the error must not be about that.
 TEST_F(PublishedDirectory, ATrailingCommaIsReportedInItsLine) {
   std::string config = kMamba2;
   config.replace(config.rfind('}'), 1, ",\n}");
@@ -402,7 +402,7 @@ TEST_F(PublishedDirectory, GenerationConfigSaysWhatEndsTexts) {
 }
 
 // Rows beyond the tokenizer's values are padding.
-TEST_F(PublishedDirectory, ItsTokenizerSaysWhatTextIs) {
+TEST_F(PublishedDirectory, ItsTokenizerDefinesText) {
   Mamba2Spec sizes = mamba2_sizes(Mamba2Names::kHuggingFace);
   sizes.table_rows = 300;
   write(with(kMamba2, R"("vocab_size": 299)"), spec_of(sizes, 299));
@@ -439,8 +439,8 @@ TEST_F(PublishedDirectory, ItsTokenizerPutsAtMostOneValueBeforeAText) {
               HasSubstr("tokenizer.json: expected at most one value before a text, found 2"));
 }
 
-// published.json of a golden is what the model's own library saves.
-TEST(Published, ConfigsOfTheirOwnLibrariesSayWhatTheGoldensDo) {
+// published.json of a golden is the file that the model's own library saves.
+TEST(Published, ConfigsOfTheirOwnLibrariesMatchTheGoldens) {
   for (const std::string name : {"rwkv7_fla", "rwkv7_fla_x", "mamba2_state_spaces",
                                  "mamba2_norm_first", "mamba2_hugging_face", "mamba2_fla"}) {
     SCOPED_TRACE(name);

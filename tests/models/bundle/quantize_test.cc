@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A copy of a bundle of the project whose files may be added to.
+// Copies of one of the project's bundles, in a new directory.
 class Quantize : public testing::Test {
  protected:
   Bundle load(const std::string& path) {
@@ -34,7 +34,7 @@ class Quantize : public testing::Test {
   const std::string from_ = "zoo/text-small", out_ = dir_.path() + "/out";
 };
 
-TEST_F(Quantize, TheLargeMatricesAlone) {
+TEST_F(Quantize, OnlyTheLargeMatrices) {
   const Bundle before = load(from_);
   const auto done = quantize(before, StoredType::kQ8_0, out_);
   ASSERT_TRUE(done.ok()) << done.status().message();
@@ -63,7 +63,7 @@ TEST_F(Quantize, IsServedNearTheOriginal) {
   const std::vector<int32_t> kText = {72, 101, 108, 108, 111, 32, 119, 111};
   const Bundle before = load(from_);
   const std::vector<float> exact = scores(before, Precision::kFp32, kText);
-  // The losses are of single bytes. In the mean they are far smaller (docs/internals/numerics.md).
+  // These are differences at single bytes. The mean is far smaller (docs/internals/numerics.md).
   for (const auto& [type, most] :
        {std::pair{StoredType::kQ8_0, 0.25F}, {StoredType::kQ4_0, 2.0F}}) {
     const std::string out = out_ + format_of(type).name;
@@ -80,7 +80,7 @@ TEST_F(Quantize, IsServedNearTheOriginal) {
   }
 }
 
-// Families with rows of a multiple of 32, and the number of their matrices in blocks.
+// Families whose rows are multiples of 32, and the number of their matrices in blocks.
 TEST_F(Quantize, EveryFamily) {
   const std::pair<const char*, int64_t> kModels[] = {
       {"rwkv7_fla", 15},   {"hybrid_falcon_h1", 28}, {"hybrid_granite", 20},

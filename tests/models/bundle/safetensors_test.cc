@@ -24,10 +24,10 @@ struct Fault {
   const char* name;
   std::string header;
   int64_t data_bytes;
-  std::vector<const char*> wants;  // beside the file
+  std::vector<const char*> wants;  // in addition to the file
 };
 
-// One tensor "w", with the entry's text between braces.
+// A header with one tensor "w", whose entry has this text between its braces.
 std::string entry(const std::string& text) { return "{\"w\":{" + text + "}}"; }
 
 std::string two(const std::string& first, const std::string& second) {
@@ -217,7 +217,7 @@ TEST(SafetensorsHeader, BoundsTheNumberOfValues) {
   EXPECT_THAT(tensors.status().message(), HasSubstr("more than 1048576 JSON values"));
 }
 
-TEST(SafetensorsHeader, ReadsWhatIsWellFormed) {
+TEST(SafetensorsHeader, ReadsWellFormedHeaders) {
   const char* const header =
       R"({"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16]},"none":{"dtype":"F32","shape":[0,7],)"
       R"("data_offsets":[4,4]},"__metadata__":{"format":"pt"},"a\u00e9":{"shape":[],"data_offsets":[0,4],)"
@@ -238,7 +238,7 @@ TEST(SafetensorsHeader, ReadsWhatIsWellFormed) {
 
 class SafetensorsFileTest : public testing::Test {
  protected:
-  // Opens a file with these bytes.
+  // Opens a file that has these bytes.
   Result<WeightFile> open(std::string_view bytes) {
     write_file(path(), bytes);
     return WeightFile::open(path());
@@ -268,7 +268,7 @@ TEST_F(SafetensorsFileTest, WidensEveryTypeAtAnyAddress) {
   };
   const std::string whole = safetensors_file(raw);
   const size_t header_bytes = whole.find("}}") + 2 - 8;
-  for (size_t padding = 0; padding < 5; ++padding) {  // the data begins at any byte
+  for (size_t padding = 0; padding < 5; ++padding) {  // the data may begin at any byte
     const std::string header = whole.substr(8, header_bytes) + std::string(padding, ' ');
     const Result<WeightFile> file =
         open(safetensors_file(header, std::string_view(whole).substr(8 + header_bytes)));
@@ -293,7 +293,7 @@ TEST_F(SafetensorsFileTest, WidensEveryTypeAtAnyAddress) {
   }
 }
 
-// The value of a finite fp16, in the words of IEEE 754.
+// The value of a finite fp16, as IEEE 754 defines it.
 double f16_value(int half) {
   const int exponent = half >> 10 & 31;
   const double fraction = (half & 1023) / 1024.0;
@@ -361,7 +361,7 @@ TEST_F(SafetensorsFileTest, FindNamesShapesExpectedAndFound) {
             path() + ": tensor 'v': expected shape [2], found no such tensor");
 }
 
-TEST_F(SafetensorsFileTest, RefusesFilesThatAreNone) {
+TEST_F(SafetensorsFileTest, RefusesOtherFiles) {
   struct Case {
     std::string bytes;
     const char* wants;
@@ -406,14 +406,14 @@ TEST_F(SafetensorsFileTest, EveryCutOfAFileIsRefused) {
   EXPECT_FALSE(open(whole + "x").ok());
 }
 
-TEST_F(SafetensorsFileTest, RefusesWhatIsNoRegularFile) {
+TEST_F(SafetensorsFileTest, RefusesAnythingButARegularFile) {
   EXPECT_EQ(WeightFile::open(path()).status().code(), Code::kNotFound);
   EXPECT_THAT(WeightFile::open(path()).status().message(),
               HasSubstr("model.safetensors: cannot be opened: No such file"));
   const Status directory = WeightFile::open(directory_.path()).status();
   EXPECT_EQ(directory.code(), Code::kInvalidArgument);
   EXPECT_THAT(directory.message(), HasSubstr("expected a file, found a directory"));
-  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);  // must not wait for a writer
+  ASSERT_EQ(::mkfifo(path().c_str(), 0600), 0);  // opening must not wait for a writer
   EXPECT_THAT(WeightFile::open(path()).status().message(),
               HasSubstr("expected a file, found a pipe"));
 }
@@ -423,7 +423,7 @@ TEST_F(SafetensorsFileTest, MovesKeepTheMapping) {
       open(safetensors_file({{"w", {"F32", {1}, raw_values({2.5F}, StoredType::kF32)}}}));
   ASSERT_TRUE(first.ok());
   WeightFile moved = std::move(*first);
-  std::filesystem::remove(path());  // a file of its own, not the same one rewritten
+  std::filesystem::remove(path());  // so the next file is a new one, not the same one rewritten
   Result<WeightFile> second = open(safetensors_file("{}", ""));
   ASSERT_TRUE(second.ok());
   *second = std::move(moved);

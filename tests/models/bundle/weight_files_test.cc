@@ -35,7 +35,7 @@ class WeightFilesTest : public testing::Test {
   void write_index(const std::string& map) const {
     write_file(path(kIndex), R"({"metadata": {"total_size": 36}, "weight_map": )" + map + "}");
   }
-  // A file that takes many seconds to hash, and no room on a disk.
+  // A file that takes many seconds to hash, but no space on disk.
   void write_large_file() const {
     write_file(path("/model.safetensors"),
                safetensors_file(R"({"w": {"dtype": "F32", "shape": [8589934592], )"
@@ -82,7 +82,7 @@ TEST_F(WeightFilesTest, SeveralFilesAreOne) {
   }
   EXPECT_FALSE(files.find("x", std::vector<int64_t>{3}).ok());
   EXPECT_FALSE(files.find("none", std::vector<int64_t>{3}).ok());
-  // As `sha256sum a.safetensors b.safetensors | sha256sum` has it.
+  // As `sha256sum a.safetensors b.safetensors | sha256sum` prints it.
   const std::string lines = sha256_of_file("/a.safetensors") + "  a.safetensors\n" +
                             sha256_of_file("/b.safetensors") + "  b.safetensors\n";
   EXPECT_EQ(*files.digest(), sha256_of_text(lines));
@@ -153,7 +153,7 @@ TEST_F(WeightFilesTest, AFileThatIsCutWhileItIsHashedHasNoDigest) {
               HasSubstr("model.safetensors: was cut short while it was read"));
 }
 
-// Hugging Face's cache keeps links to ../../blobs.
+// Hugging Face's cache has links to ../../blobs.
 TEST_F(WeightFilesTest, LinksAreFollowed) {
   const std::string blob = path("/blob");
   std::filesystem::rename(path("/b.safetensors"), blob);

@@ -1,5 +1,5 @@
-// Keys of published files of the gated linear family, RWKV-5.2, RWKV-6 and Mamba-1 that are
-// refused. The message names the file, the key and the value that was found.
+// Keys that are refused in published files of the gated linear family, RWKV-5.2, RWKV-6 and
+// Mamba-1. The message names the file, the key and the value that was found.
 #include "models/bundle/published.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ constexpr KeyCase kCases[] = {
      "'Mamba3'"},
 };
 
-TEST(GatedLinearPublished, WhatIsNotImplementedIsRefusedByItsKey) { expect_refused(kCases); }
+TEST(GatedLinearPublished, UnsupportedOptionsAreRefusedByTheirKey) { expect_refused(kCases); }
 
 TEST(GatedLinearPublished, Rwkv51IsRefusedByTheTensorThatItLacks) {
   PublishedFiles published = read_published("rwkv5");
@@ -103,7 +103,7 @@ TEST(GatedLinearPublished, KeysOfStateSpacesMamba1AreRead) {
   EXPECT_EQ(spec_to_json(*own), spec_to_json(*spec));
 }
 
-// Hugging Face's copies of these models have state-spaces' keys beside their own.
+// Hugging Face's copies of these models have the keys of state-spaces in addition to their own.
 TEST(GatedLinearPublished, AModelTypeGoesBeforeTheKeysOfStateSpaces) {
   PublishedFiles published = read_published("mamba1");
   const Result<Spec> before = published.spec();

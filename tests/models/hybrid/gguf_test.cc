@@ -1,5 +1,5 @@
-// GGUF files of hybrid models: keys that are refused, and the shapes that tensors must have. Their
-// outputs are tested in tests/golden/gguf_test.cc.
+// GGUF files of hybrid models: keys that are refused, and the shapes that tensors must have.
+// tests/golden/gguf_test.cc tests their outputs.
 #include "models/hybrid/gguf.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 
 const std::string kFolder = "tests/golden/gguf/";
 
-// Golden files with a key changed. A value of null removes the key.
+// Golden files with one changed key. A value of null removes the key.
 constexpr KeyCase kCases[] = {
     {"qwen35", "block_count", "257", "block_count: expected an integer from 1 to 256, found 257"},
     {"qwen35", "nextn_predict_layers", "4", "expected an integer from 0 to 3, found 4"},
@@ -55,7 +55,7 @@ constexpr KeyCase kCases[] = {
     {"nemotron_h", "feed_forward_length", "[0, 28, 0, 27, 0]", "found 28 and 27"},
 };
 
-TEST(HybridGguf, WhatIsNotImplementedIsRefusedByItsKey) {
+TEST(HybridGguf, UnsupportedOptionsAreRefusedByTheirKey) {
   for (const KeyCase& one : kCases) {
     SCOPED_TRACE(std::string(one.model) + " " + one.key);
     const std::string path = kFolder + one.model + ".gguf";
@@ -72,7 +72,7 @@ TEST(HybridGguf, WhatIsNotImplementedIsRefusedByItsKey) {
   }
 }
 
-// The fault of a golden file in which the number of a key is another one.
+// The error for a golden file whose `key` has another number.
 std::string fault_with(const std::string& name, const std::string& key, char number) {
   std::string bytes = *read_file(kFolder + name + ".gguf", 1 << 20);
   bytes[bytes.find(key) + key.size() + sizeof(uint32_t)] = number;  // after the number's type

@@ -1,5 +1,5 @@
-// Models with attention: what their files may not say, how many positions they have, and that
-// nothing but their own past reaches their outputs.
+// Models with attention: options that are refused, the number of positions, and that outputs depend
+// on nothing but the sequence's own past.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ constexpr KeyCase kCases[] = {
     {"hybrid_nemotron_h", "mlp_hidden_act", "\"silu\"", "found 'silu'"},
 };
 
-TEST(HybridPublished, WhatIsNotImplementedIsRefusedByItsKey) { expect_refused(kCases); }
+TEST(HybridPublished, UnsupportedOptionsAreRefusedByTheirKey) { expect_refused(kCases); }
 
 // Configs of other versions of transformers.
 TEST(HybridPublished, OlderKeysSayTheSame) {
@@ -63,7 +63,7 @@ TEST(HybridPublished, OlderKeysSayTheSame) {
   }
 }
 
-TEST(HybridPublished, PositionsAreTheModelsAndAtMost4096UntilSomebodyAsks) {
+TEST(HybridPublished, PositionsAreTheModelsAndAtMost4096ByDefault) {
   Spec lfm2 = *read_published("hybrid_lfm2").spec();
   EXPECT_EQ(lfm2.positions, 4096);
   EXPECT_EQ(lfm2.most_positions, 128000);
@@ -106,7 +106,7 @@ std::vector<int32_t> some_values(int count) {
   return values;
 }
 
-// What follows `count` values in slot 0; between them and what follows, change(model) is called.
+// The continuation of `count` values in slot 0. change() is called before and after the values.
 template <typename Change>
 HarnessRun continued(const Bundle& bundle, Precision precision, int count, const Change& change) {
   CpuModel made = make_cpu_model(bundle, {}, kLimits, precision);
@@ -118,11 +118,11 @@ HarnessRun continued(const Bundle& bundle, Precision precision, int count, const
   change(model, count - 1);
   sample_from(model, 0, values.back(), count - 1, 5, 20);
   HarnessRun generated = generate(model, 0, 20);
-  generated.state.clear();  // with what lies after its last position
+  generated.state.clear();  // it includes data after the last position
   return generated;
 }
 
-// Fills what lies after the last position of a slot's caches, with NaN in either type.
+// Fills the caches of slot 0 after its last position with NaN, in either type.
 void poison(Model& model, int consumed) {
   const StateLayout& layout = model.layout();
   std::vector<std::byte> state(layout.state_bytes);
@@ -142,7 +142,7 @@ void poison(Model& model, int consumed) {
   model.write(0, 0, state);
 }
 
-TEST(HybridModel, WhatACacheHoldsAfterTheLastPositionReachesNoResult) {
+TEST(HybridModel, DataAfterTheLastPositionReachesNoResult) {
   for (const HybridStyle style : {HybridStyle::kQwen35, HybridStyle::kFalconH1}) {
     const Bundle bundle = random_bundle(small_hybrid_spec(style), 3);
     for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
@@ -155,8 +155,8 @@ TEST(HybridModel, WhatACacheHoldsAfterTheLastPositionReachesNoResult) {
   }
 }
 
-// A thread that comes late to an operation finds the position advanced already, at the end beyond
-// the last one.
+// A thread that is late for an operation sees a position that has already advanced, even beyond the
+// last position.
 TEST(HybridModel, ASequenceFillsItsPositionsOnAnyNumberOfThreads) {
   const Bundle bundle = random_bundle(small_hybrid_spec(HybridStyle::kQwen35), 3);
   const std::vector<int32_t> values = some_values(200);
@@ -172,7 +172,7 @@ TEST(HybridModel, ASequenceFillsItsPositionsOnAnyNumberOfThreads) {
   for (const int threads : {2, 4}) EXPECT_EQ(run(threads), alone) << threads;
 }
 
-// A state file holds the pages in use, and nothing of whoever had the slot before.
+// A state file has the pages in use, and no data of the slot's earlier sequences.
 TEST(HybridModel, AStateFileHoldsOnlyItsOwnSequence) {
   const Spec spec = small_hybrid_spec(HybridStyle::kQwen35);
   const Bundle bundle = random_bundle(spec, 3);

@@ -1,4 +1,4 @@
-// Sinusoids are in a table where the last position is known, and computed where there is none.
+// Sinusoids come from a table if the number of positions is limited, and are computed otherwise.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ HarnessRun generated(const Spec& spec) {
   return generate(*made.model, 0, kCount);
 }
 
-TEST(Sinusoids, AreThoseOfATable) {
+TEST(Sinusoids, EqualATable) {
   Spec with_odd_columns = small_symbol_spec();
   sizes_of(with_odd_columns).combine = Combine::kConcat;
   sizes_of(with_odd_columns).value_width = 7;
