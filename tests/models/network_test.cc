@@ -1,5 +1,5 @@
-// A model of every family as the scheduler sees it: contracts that hold to the byte, on every
-// instruction set.
+// A model of every family, used as the scheduler uses it. The bytes of its results must be exact,
+// on every instruction set.
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr ModelLimits kLimits = {.slots = 12, .rows = 12, .values = 64, .steps = 8};
 
-// Long enough for sequences that run on at random.
+// The kinds of models. spec_of() gives each of them enough positions for random sequences.
 enum class Kind {
   kSymbols,
   kImage,
@@ -51,10 +51,10 @@ constexpr Kind kKinds[] = {Kind::kSymbols, Kind::kImage,         Kind::kGated,  
                            Kind::kMamba2,  Kind::kGla,           Kind::kRetNet, Kind::kDeltaNet,
                            Kind::kKda,     Kind::kGatedDeltaNet, Kind::kHgrn2,  Kind::kRwkv6,
                            Kind::kRwkv5,   Kind::kMamba1};
-// With caches of attention.
+// Models whose attention has caches.
 constexpr Kind kCachedKinds[] = {Kind::kQwen35,   Kind::kLfm2,      Kind::kGranite,
                                  Kind::kFalconH1, Kind::kNemotronH, Kind::kSoftmax};
-// Of large models: one of each kind of recurrence.
+// Kinds that also have a large model: one for each kind of recurrence.
 constexpr Kind kLargeKinds[] = {Kind::kImage,         Kind::kRwkv7,  Kind::kMamba2, Kind::kGla,
                                 Kind::kGatedDeltaNet, Kind::kRetNet, Kind::kRwkv6,  Kind::kMamba1};
 
@@ -113,7 +113,7 @@ Spec spec_of(Kind kind) {
   return {};
 }
 
-// Of one layer, in the order of offsets.
+// The parts of one layer, in the order of their offsets.
 std::vector<std::string> part_names(Kind kind) {
   if (kind == Kind::kRwkv7 || kind == Kind::kRwkv6 || kind == Kind::kRwkv5) {
     return {"S", "time_input", "channel_input"};
@@ -137,7 +137,7 @@ class NetworkTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kin
     return make_cpu_model(bundle(), {isa(), threads}, kLimits, precision());
   }
 
-  // A prompt of 9 values and 12 sampled ones, alone in slot 0: what all variations must equal.
+  // A prompt of 9 values and 12 sampled values, alone in slot 0: all variations must give the same.
   static constexpr int kCount = 12;
   static constexpr int64_t kConsumed = 8 + kCount;  // the last value is pending
   std::vector<int32_t> prompt() const {
@@ -153,7 +153,7 @@ class NetworkTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kin
     return sample(model, slot, kCount, kConsumed, steps);
   }
 
-  // The next `count` values of a slot, which has consumed `consumed` inputs when they are there.
+  // The next `count` values of a slot. The slot has then consumed `consumed` inputs.
   static HarnessRun sample(Model& model, SlotId slot, int count, int64_t consumed, int steps = 1) {
     HarnessRun sampled = generate(model, slot, count, steps);
     sampled.state = own_state(model, slot, consumed);
@@ -166,7 +166,7 @@ TEST_P(NetworkTest, StateBytesAreExact) {
   const Spec& spec = made.model->spec();
   const int64_t caches =
       StateLayout::pages_of(spec.positions) * kPagePositions * spec.position_bytes();
-  const int64_t saved = precision() == Precision::kFp32 ? 0 : caches / 2;  // by caches of bf16
+  const int64_t saved = precision() == Precision::kFp32 ? 0 : caches / 2;  // saved by bf16 caches
   EXPECT_EQ(made.model->layout().state_bytes, spec.state_bytes() - saved);
 }
 
@@ -175,7 +175,7 @@ TEST_P(NetworkTest, PartsNameEveryByteOfAState) {
   const StateLayout& layout = made.model->layout();
   const Spec& spec = made.model->spec();
   expect_parts_tile_the_state(layout);
-  if (spec.position_bytes() > 0) return;  // layers differ
+  if (spec.position_bytes() > 0) return;  // its layers differ
   const auto recurrence = std::get<Recurrence>(family_of(spec).layers(spec)[1][0]);
   const std::vector<std::string> names = part_names(kind());
   ASSERT_GE(layout.parts.size(), 2 * names.size());
@@ -194,7 +194,7 @@ TEST_P(NetworkTest, AnEmptyStateIsZerosAndAStepFillsEveryPart) {
   feed(*made.model, 3, prompt(), 64, Want::kNothing);
   const std::vector<std::byte> bytes = state_bytes(*made.model, 3);
   for (const StatePart& part : made.model->layout().parts) {
-    const int64_t entries = part.paged ? 1 : part.shape[0];  // of a cache the first page
+    const int64_t entries = part.paged ? 1 : part.shape[0];  // only the first page of a cache
     for (int64_t head = 0; head < entries; ++head) {
       const auto* entry = bytes.data() + part.offset + head * part.stride;
       EXPECT_TRUE(std::any_of(entry, entry + part.entry_bytes(),
@@ -204,7 +204,7 @@ TEST_P(NetworkTest, AnEmptyStateIsZerosAndAStepFillsEveryPart) {
   }
 }
 
-TEST_P(NetworkTest, TheNumericsIdSaysWhatDecidesTheBits) {
+TEST_P(NetworkTest, TheNumericsIdNamesEverythingThatDecidesBits) {
   const CpuModel made = make();
   const std::string caches = made.model->spec().position_bytes() == 0 ? ""
                              : precision() == Precision::kFp32        ? "+cache-fp32"
@@ -230,7 +230,7 @@ TEST_P(NetworkTest, SlotsStepsAndThreadsDoNotChangeBits) {
   }
 }
 
-// The sequence under test among others that prompt, score, sample, start and stop at random.
+// The sequence under test runs among others that prompt, score, sample, start and stop at random.
 TEST_P(NetworkTest, TheBatchDoesNotChangeBits) {
   const HarnessRun alone = run(*make().model, 0, 64, 1);
   const CpuModel made = make(2);
@@ -287,14 +287,14 @@ TEST_P(NetworkTest, TheBatchDoesNotChangeBits) {
   }
 }
 
-TEST_P(NetworkTest, AFreshLeaseForgetsWhatWasThere) {
+TEST_P(NetworkTest, ANewSequenceForgetsTheOldOne) {
   const CpuModel made = make();
   const HarnessRun first = run(*made.model, 3, 64, 1);
   run(*made.model, 3, 2, 4, 12345);
   EXPECT_EQ(run(*made.model, 3, 64, 1), first);
 }
 
-TEST_P(NetworkTest, ACopyGoesOnAsTheOriginalDoes) {
+TEST_P(NetworkTest, ACopyContinuesLikeTheOriginal) {
   const CpuModel made = make();
   Model& model = *made.model;
   const auto values = prompt();
@@ -319,7 +319,7 @@ TEST_P(NetworkTest, AStateMovesToAnotherModelOfTheSameNumerics) {
   EXPECT_EQ(generate(*there.model, 2, 10), generate(*here.model, 1, 10));
 }
 
-TEST_P(NetworkTest, ARowFreezesWhenNothingRemains) {
+TEST_P(NetworkTest, ARowFreezesWhenNoValuesRemain) {
   const CpuModel made = make();
   Model& model = *made.model;
   begin_sequence(model, 0, 1);
@@ -331,7 +331,7 @@ TEST_P(NetworkTest, ARowFreezesWhenNothingRemains) {
   ASSERT_TRUE(model.collect(model.submit(rows, 8), emitted).value());
   EXPECT_EQ(std::count_if(emitted.begin(), emitted.end(), [](auto& e) { return e.row == 0; }), 3);
   EXPECT_EQ(std::count_if(emitted.begin(), emitted.end(), [](auto& e) { return e.row == 1; }), 8);
-  // Frozen at its third value: it goes on from there as if the launch had ended.
+  // A row that freezes at its third value has the state of a launch that ends there.
   begin_sequence(model, 2, 1);
   sample_from(model, 2, 1, 0, 5, 3);
   generate(model, 2, 3);
@@ -362,14 +362,14 @@ INSTANTIATE_TEST_SUITE_P(, NetworkTest,
                                                           Precision::kInt8),
                                           testing::ValuesIn(kKinds)),
                          case_name);
-// Caches of fp32 and of bf16. AttendTest and BitIdentityTest have the other instruction sets.
+// Caches of fp32 and of bf16. AttendTest and BitIdentityTest cover the other instruction sets.
 INSTANTIATE_TEST_SUITE_P(Hybrids, NetworkTest,
                          testing::Combine(testing::Values(kIsas[0]),
                                           testing::Values(Precision::kFp32, Precision::kBf16),
                                           testing::ValuesIn(kCachedKinds)),
                          case_name);
 
-// Models so large that threads share their operations where rows are few.
+// Models so large that threads share their operations even if there are few rows.
 Spec large_spec(Kind kind) {
   Spec spec = spec_of(kind);
   spec.vocabulary = spec.head.values = 256;
@@ -419,7 +419,7 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision, 
     const Isa isa = std::get<0>(GetParam());
     if (!isa_available(isa)) GTEST_SKIP() << "this machine has no " << isa_name(isa);
   }
-  // Rows of the largest batch. The plain code takes ten times as long as the others for a row.
+  // The number of rows of the largest batch. The portable code is ten times slower per row.
   static int most_rows() { return std::get<0>(GetParam()) == Isa::kPortable ? 20 : 80; }
 
   static CpuModel make(int threads, std::shared_ptr<CpuThreads> shared = nullptr) {
@@ -428,7 +428,7 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision, 
                           {.slots = 80, .rows = 80, .values = 256, .steps = 8}, precision);
   }
 
-  // Row `index` of a batch: it alone has a prompt, and all sample 9 values.
+  // Runs row `index` in a batch. Only this row has a prompt, and all rows sample 9 values.
   static HarnessRun run(Model& model, int index, int rows, int chunk, int steps) {
     const std::vector<int32_t> prompt = {5, 0, 9, 200, 17, 255, 3, 80, 41};
     std::vector<Row> all;
@@ -471,8 +471,8 @@ TEST_P(LargeModelTest, HowThreadsShareTheWorkDoesNotChangeBits) {
   }
 }
 
-// Each is driven by a thread of its own, as by its scheduler: with batches for one thread and for
-// all.
+// Each model has its own thread, as with its scheduler. Some of its batches need one thread, others
+// need all.
 TEST_P(LargeModelTest, ModelsThatShareThreadsAtTheSameTimeGiveTheSameBits) {
   const CpuModel single = make(1);
   const HarnessRun alone = run(*single.model, 0, 1, 64, 1);
@@ -497,8 +497,8 @@ INSTANTIATE_TEST_SUITE_P(, LargeModelTest,
                                           testing::ValuesIn(kPrecisions),
                                           testing::ValuesIn(kLargeKinds)),
                          case_name);
-// The code that shares out work is the same for all. So three families, which have each kind of
-// operation, are enough for the plain code.
+// All instruction sets share the code that distributes work. So three families, which together have
+// each kind of operation, suffice for the portable code.
 INSTANTIATE_TEST_SUITE_P(Portable, LargeModelTest,
                          testing::Combine(testing::Values(kIsas[0]), testing::ValuesIn(kPrecisions),
                                           testing::Values(Kind::kImage, Kind::kRwkv7,

@@ -1,4 +1,4 @@
-// The last values of a sequence, in its slot.
+// Tests the last values of a sequence, which its slot keeps.
 #include <gtest/gtest.h>
 
 #include "models/state/form.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr ModelLimits kWithRecent = {.slots = 3, .rows = 2, .values = 64, .steps = 4, .recent = 6};
 
-// On the CPU, or on the GPU's kernels on the host.
+// On the CPU, or with the GPU's kernels on the host.
 CpuModel make_on(DeviceKind device) {
   const Bundle bundle = random_bundle(small_symbol_spec(), 3);
   if (device == DeviceKind::kCpu) return make_cpu_model(bundle, {Isa::kPortable, 1}, kWithRecent);
@@ -26,7 +26,7 @@ std::vector<int32_t> recent_of(Model& model, SlotId slot, int64_t position) {
   return recent_values(model.layout(), position, state_bytes(model, slot));
 }
 
-TEST_P(RecentValuesOn, AreThoseGivenAndThoseSampled) {
+TEST_P(RecentValuesOn, AreTheInputsAndTheSamples) {
   for (const int chunk : {1, 3, 64}) {
     const CpuModel made = make_on(GetParam());
     Model& model = *made.model;
@@ -49,7 +49,7 @@ TEST_P(RecentValuesOn, AreThoseGivenAndThoseSampled) {
   }
 }
 
-TEST(RecentValues, TakeFourBytesEachAndNoneWhereNothingLooksAtThem) {
+TEST(RecentValues, TakeFourBytesEachOrNoneIfUnused) {
   const Bundle bundle = random_bundle(small_symbol_spec(), 3);
   const CpuModel with = make_cpu_model(bundle, {Isa::kPortable, 1}, kWithRecent);
   EXPECT_EQ(with.model->layout().state_bytes, bundle.spec.state_bytes() + 6 * 4);

@@ -1,5 +1,5 @@
-// A backend that passes everything on and keeps the head outputs that are scored, so that tests see
-// what the model itself never shows.
+// A backend that forwards every operation and records the head outputs that are scored, which the
+// model itself does not return, for tests.
 #pragma once
 
 #include <vector>
@@ -29,8 +29,8 @@ class RecordingBackend final : public ForwardingBackend, public FusedSteps {
     inner().fused()->generate(rows, network, states, control, recent, to, stride, steps);
   }
 
-  std::vector<float> heads;  // row after row, of every score() so far
-  int whole_batches = 0;     // that generate() has taken
+  std::vector<float> heads;  // the rows of every score() so far
+  int whole_batches = 0;  // batches that generate() has run
 };
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// Slots, batches and results, with a network that is no linear transformer: it adds up what it has
-// consumed, and is sure of its next value, the sum modulo the vocabulary.
+// Tests slots, batches and results with a network that is not a linear transformer. It sums the
+// values that it consumes and is certain of its next value: the sum modulo the vocabulary.
 #include "models/recurrent_model.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ class RecurrentModelTest : public testing::Test {
                                   std::make_unique<SumNetwork>(fused, calls_));
   }
 
-  // A sequence that has `first` to consume and may sample.
+  // Begins a sequence that will consume `first` and may sample.
   void begin(SlotId slot, int32_t first) {
     Control control;
     control.pending = first;
@@ -110,7 +110,7 @@ std::vector<int32_t> values_of(const std::vector<Emitted>& emitted, int row) {
   return values;
 }
 
-TEST_F(RecurrentModelTest, StepsWhateverNetworkItIsGiven) {
+TEST_F(RecurrentModelTest, StepsAnyNetwork) {
   EXPECT_EQ(model_->layout().state_bytes, 4);
   EXPECT_EQ(model_->layout().parts[0].name, "sum");
   EXPECT_EQ(model_->layout().numerics, "sums");
@@ -167,7 +167,7 @@ TEST_F(RecurrentModelTest, AScoreMayComeWithTheMostLikelyValues) {
   }
 }
 
-TEST_F(RecurrentModelTest, AStateIsCopiedReadAndWrittenWithoutItsPlaceInTheSequence) {
+TEST_F(RecurrentModelTest, AStateIsCopiedReadAndWrittenWithoutItsPosition) {
   begin(0, 3);
   submit({{0, {}, Want::kNext}}, 2);
   model_->copy(0, 1, 0);
@@ -177,14 +177,14 @@ TEST_F(RecurrentModelTest, AStateIsCopiedReadAndWrittenWithoutItsPlaceInTheSeque
   model_->write(2, 0, state);
   EXPECT_EQ(sum(2), 6);
   const auto emitted = submit({{1, {}, Want::kNext}, {2, {}, Want::kNext}});
-  EXPECT_EQ(emitted[0].value, (6 + 6) % kVocabulary);  // pending 6 came along
+  EXPECT_EQ(emitted[0].value, (6 + 6) % kVocabulary);  // the copy has pending 6
   EXPECT_EQ(emitted[0].position, 3);
-  EXPECT_EQ(emitted[1].value, 6);  // pending 0 stayed
+  EXPECT_EQ(emitted[1].value, 6);  // the slot keeps its pending 0
   EXPECT_EQ(emitted[1].position, 1);
 }
 
 using RecurrentModelDeathTest = RecurrentModelTest;
-TEST_F(RecurrentModelDeathTest, ASlotIsSetToWhatTheSpecHasAlone) {
+TEST_F(RecurrentModelDeathTest, ASlotTakesOnlyValuesAndPositionsOfTheSpec) {
   Control control;
   control.pending = kVocabulary;
   EXPECT_DEATH(model_->set(0, control, true), "one of the vocabulary");
@@ -196,7 +196,7 @@ TEST_F(RecurrentModelDeathTest, ASlotIsSetToWhatTheSpecHasAlone) {
   EXPECT_DEATH(model_->set(kLimits.slots, Control(), true), "slot");
 }
 
-TEST_F(FusedRecurrentModelTest, RowsThatAllSampleGoTheNetworksOwnWay) {
+TEST_F(FusedRecurrentModelTest, ABatchThatOnlySamplesUsesTheNetworksFusedSteps) {
   begin(0, 1);
   begin(1, 1);
   const auto emitted = submit({{0, {}, Want::kNext}, {1, {}, Want::kNext}}, 3);

@@ -1,6 +1,5 @@
-// The whole network in one kernel, on the host: bit for bit what the kernels of one operation each
-// give, whatever the shape of the clusters, the batch, its slots, the number of steps and the form
-// of the state.
+// The whole network in one kernel, on the host: its bits equal those of a kernel per operation, for
+// any shape of the clusters, batch, slots, number of steps and form of the state.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +23,7 @@ using cuda::ThreadOrder;
 
 constexpr ModelLimits kLimits = {.slots = 40, .rows = 40, .values = 64, .steps = 5, .recent = 5};
 
-// The sizes of the models that ship; of those of copy, chunks and heads leave blocks over.
+// The sizes of the shipped models. With those of "copy", chunks and heads do not fill all blocks.
 Spec image_spec() {
   Spec spec = small_image_spec();
   LinearTransformerSpec& sizes = sizes_of(spec);
@@ -60,7 +59,7 @@ Spec plain_spec() {
   sizes.final_norm = true;
   return spec;
 }
-// The paper's, but for the number of layers.
+// The paper's model with one layer.
 Spec paper_spec() {
   Spec spec = image_spec();
   LinearTransformerSpec& sizes = sizes_of(spec);
@@ -73,7 +72,7 @@ Spec paper_spec() {
   return spec;
 }
 
-// With a predictor of twelve tiles, which change hands from round to round.
+// A predictor of twelve tiles, which other blocks compute in each round.
 Spec wide_spec() {
   Spec spec = paper_spec();
   spec.head.components = 30;
@@ -91,14 +90,14 @@ Control control_of(SlotId slot) {
   control.seed = 7 * static_cast<uint64_t>(slot) + 1;
   control.stream = static_cast<uint32_t>(slot % 3);
   control.pending = slot * 5 % 11;
-  control.remaining = slot % 4 == 1 ? slot / 4 + 1 : 100;  // some stop on their way
+  control.remaining = slot % 4 == 1 ? slot / 4 + 1 : 100;  // some stop before the others
   control.sampling.temperature = slot % 5 == 2 ? 0.5F : 1.0F;
   control.sampling.greedy = slot % 7 == 3;
   control.top_log_probs = slot % 3;
   return control;
 }
 
-// What a batch comes to: what was emitted in `launches` launches and a step, and then the states.
+// The result of a batch: the values emitted in `launches` launches and a step, and the states.
 struct Outcome {
   std::vector<int64_t> emitted;
   std::vector<std::byte> held;
@@ -123,7 +122,7 @@ Outcome run(Model& model, const std::vector<SlotId>& slots, int steps, int launc
   }
   Outcome outcome;
   std::vector<Emitted> emitted;
-  // One more step shows at which position, and with which value, the launches have left off.
+  // One more step shows the position and the value at which the launches ended.
   for (int i = 0; i <= launches; ++i) {
     emitted.clear();
     finish(model, model.submit(rows, i < launches ? steps : 1), emitted);
@@ -236,8 +235,8 @@ TEST(WholeModel, IsForSizesThatFit) {
   EXPECT_EQ(batches_taken_whole(deep, Precision::kBf16, {}), 0);
 }
 
-// What slot 3 comes to in a batch with slot 4, which has penalties or none, and how many of the
-// batches were taken whole.
+// The outcome of slot 3 in a batch with slot 4, with or without penalties for slot 4, and the
+// number of batches that the whole-model kernel ran.
 std::pair<Outcome, int> beside_another(bool penalized) {
   const auto device = cuda::make_host_backend();
   RecordingBackend backend(*device);
@@ -252,14 +251,14 @@ std::pair<Outcome, int> beside_another(bool penalized) {
   for (int launch = 0; launch < 2; ++launch) finish(*model, model->submit(rows, 4), emitted);
   Outcome outcome;
   for (Emitted& at : emitted) {
-    at.top = {};  // of the last launch alone
+    at.top = {};  // they are from the last launch only
     if (at.row == 0) note(at, outcome.emitted);
   }
   outcome.held = state_bytes(*model, 3);
   return {outcome, backend.whole_batches};
 }
 
-TEST(WholeModel, ABatchWithPenaltiesGoesByOperationsWithTheSameBits) {
+TEST(WholeModel, ABatchWithPenaltiesRunsByOperationsWithTheSameBits) {
   const auto [plain, whole] = beside_another(false);
   const auto [penalized, none] = beside_another(true);
   EXPECT_EQ(whole, 2);
@@ -268,7 +267,7 @@ TEST(WholeModel, ABatchWithPenaltiesGoesByOperationsWithTheSameBits) {
   EXPECT_TRUE(penalized == plain);
 }
 
-TEST(WholeModel, ABatchTakesTheClustersThatAreThroughSoonest) {
+TEST(WholeModel, ABatchTakesTheFastestClusters) {
   constexpr cuda::ClusterRooms kRooms = {132, 66, 33, 16, 8};
   constexpr cuda::WholeSizes kPaper = {256, 8, 1024};
   const auto expect = [&](const cuda::ClusterRooms& rooms, int rows, int64_t clusters, int ranks,
@@ -286,9 +285,9 @@ TEST(WholeModel, ABatchTakesTheClustersThatAreThroughSoonest) {
   expect(kRooms, 129, 10, 8, 1, 13);
   expect(kRooms, 512, 16, 4, 2, 16);
   expect(kRooms, 1024, 32, 2, 2, 16);
-  // In turns, no block waits for another.
+  // With several turns of tiles, no block should wait for another.
   expect(kRooms, 5000, 193, 1, 2, 13);
-  // One cluster too few for all at once: smaller ones, not two turns.
+  // There is one cluster too few for all at once, so smaller clusters are faster than two turns.
   expect({132, 66, 32, 15, 7}, 128, 8, 8, 1, 16);
   expect({132, 66, 32, 15, 7}, 256, 16, 4, 1, 16);
   const auto ranks = [&](int only, const cuda::ClusterRooms& rooms) {
@@ -296,7 +295,7 @@ TEST(WholeModel, ABatchTakesTheClustersThatAreThroughSoonest) {
   };
   EXPECT_EQ(ranks(0, {132, 0, 0, 0, 0}), 1);
   EXPECT_EQ(ranks(4, kRooms), 4);
-  EXPECT_EQ(ranks(16, {132, 66, 33, 16, 0}), 8);  // there are none such
+  EXPECT_EQ(ranks(16, {132, 66, 33, 16, 0}), 8);  // no cluster of 16 fits
   EXPECT_EQ(cuda::whole_shape(64, {2, 8}, kRooms, kPaper, {}).cluster(), 16);
 }
 
@@ -306,8 +305,8 @@ TEST(WholeModel, OtherCostsChooseOtherShapes) {
     return 1 << cuda::whole_shape(1, {}, kRooms, {256, 8, 1024}, costs).ranks_log;
   };
   EXPECT_EQ(ranks({}), 16);
-  EXPECT_EQ(ranks({.meeting = 100'000}), 1);      // blocks that meet lose more than they gain
-  EXPECT_EQ(ranks({.cache_block = 100'000}), 1);  // one block alone gets all weights in no time
+  EXPECT_EQ(ranks({.meeting = 100'000}), 1);  // meetings cost more than they gain
+  EXPECT_EQ(ranks({.cache_block = 100'000}), 1);  // one block alone gets all weights immediately
 }
 
 TEST(WholeModel, OtherCostsChangeNoBits) {

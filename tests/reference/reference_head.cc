@@ -18,7 +18,7 @@ double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::
 
 double sigma(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }
 
-// log of one logistic's mass in the bin of `value`.
+// The log of one logistic's mass in the bin of `value`.
 double log_bin(double mean, double raw_log_scale, int value) {
   const double log_scale = std::max(raw_log_scale, -7.0);
   const double y = value / 255.0 * 2 - 1;
@@ -103,7 +103,7 @@ Vector filtered_probabilities(const Vector& logits, const Sampling& sampling) {
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(),
             [&](int a, int b) { return logits[a] != logits[b] ? logits[a] > logits[b] : a < b; });
-  // How many of the most likely values stay.
+  // The number of the most likely values to keep.
   size_t kept = p.size();
   if (sampling.top_k > 0) kept = std::min<size_t>(kept, sampling.top_k);
   double mass = 0;
@@ -136,7 +136,7 @@ Vector mixture_sampling_probabilities(const Vector& head, int components, double
   Vector p(256, 0.0);
   for (int c = 0; c < components; ++c) {
     const double scale = sampling_scale(head[2 * components + c], temperature);
-    // Values v + 1/2 and above round up: the edges are those of the rounding.
+    // Values of v + 1/2 and above round up, so these are the edges of the bins.
     const auto below = [&](int value) {
       return sigma(((value + 0.5) / 255 * 2 - 1 - head[components + c]) / scale);
     };

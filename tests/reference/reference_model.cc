@@ -157,7 +157,7 @@ Vector Model::embed(int32_t value, int64_t position) const {
   return x;
 }
 
-// phi of one head's query or key.
+// phi of a query or key of one head.
 Vector Model::features(const std::string& layer, const Vector& x, int head) const {
   if (is_random(sizes_.feature_map)) {
     const std::string map = layer + ".attention.inner_attention.feature_map";

@@ -1,6 +1,5 @@
-// The whole model in plain fp64, one value at a time, as the paper writes it (Katharopoulos et al.,
-// "Transformers are RNNs", ICML 2020): the truth that every test compares with. No speed, no
-// cleverness.
+// The whole model in plain fp64, one value at a time, as the paper defines it (Katharopoulos et
+// al., "Transformers are RNNs", ICML 2020). Every test compares with it, so it is simple, not fast.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +17,11 @@ using Tensors = std::map<std::string, std::vector<float>, std::less<>>;
 
 // ---- pieces -------------------------------------------------------------------------------------
 
-// elu(x) + 1, max(x, 0), or x where the features are made already.
+// elu(x) + 1, max(x, 0), or x if the features are already computed.
 double phi(FeatureMap map, double x);
 
-// The features of one head's query or key (kernels/feature_map.h). `omega` [dk, projections]
-// row-major; `sigma` [dk], null: none.
+// The features of a query or key of one head (kernels/feature_map.h). `omega` [dk, projections] is
+// row-major; `sigma` [dk] may be null.
 Vector random_features(const RandomFeatures& map, Vector x, const float* omega, const float* sigma);
 
 // W x + b; `weight` [out, in] row-major, `bias` [out] or empty.
@@ -51,7 +50,7 @@ double sinusoid(int64_t position, int column, int width);
 
 // ---- the network --------------------------------------------------------------------------------
 
-// A sequence's past.
+// The past of a sequence.
 struct State {
   std::vector<std::vector<HeadState>> layers;  // [layers][heads]
   int64_t position = 0;                        // values consumed
@@ -59,12 +58,12 @@ struct State {
 
 class Model {
  public:
-  // `tensors` by the names of fast-transformers; stops the process when one is missing.
+  // `tensors` have the names of fast-transformers. Stops the process if one is missing.
   Model(Spec spec, Tensors tensors);
 
   State fresh() const;
 
-  // Consumes one value; returns the head's outputs for the next one.
+  // Consumes one value and returns the head's outputs for the next value.
   Vector forward(int32_t value, State& state) const;
 
  private:
@@ -85,22 +84,21 @@ class Model {
 // log softmax.
 Vector log_softmax(const Vector& logits);
 
-// log p of each of the 256 values under a discretized mixture of logistics: the definition used in
-// training.
+// log p of each of the 256 values under a discretized mixture of logistics, as training defines it.
 Vector mixture_log_probs(const Vector& head, int components);
 
 // log p of every value under either kind of head.
 Vector log_probs(const Head& kind, const Vector& head);
 
-// softmax(logits / T) after top_k, top_p and min_p, each over what is left by the one before.
+// softmax(logits / T) after top_k, top_p and min_p. Each filter sees the result of the one before.
 Vector filtered_probabilities(const Vector& logits, const Sampling& sampling);
 
 // The value that two uniform numbers choose.
 int32_t sample(const Head& kind, const Vector& head, const Sampling& sampling, double choice,
                double noise);
 
-// The probability of each of the 256 values when a mixture is sampled (not the scoring form: the
-// scales differ, see architecture). Exact up to rounding.
+// The probability of each of the 256 values when sampling a mixture. It differs from the scoring
+// form, whose scales are different (see docs/architecture.md). Exact up to rounding.
 Vector mixture_sampling_probabilities(const Vector& head, int components, double temperature);
 
 }  // namespace runnel::reference

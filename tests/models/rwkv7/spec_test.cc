@@ -72,8 +72,8 @@ TEST(Rwkv7, ListsOptionsOfFla) {
   EXPECT_TRUE(shapes.contains("lm_head.weight"));
 }
 
-// Block 0's v0, v1 and v2 are in official files, and vectors with dimensions of 1 or without.
-TEST(Rwkv7, LoadsWhatMayLieThere) {
+// Official files have unused v0, v1 and v2 in block 0, and vectors with or without dimensions of 1.
+TEST(Rwkv7, LoadsFilesWithUnusedTensors) {
   const Spec spec = small_rwkv7_spec();
   const TensorMap tensors = random_tensors(spec, 1);
   const TempDir directory;

@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Two layers of two heads, whose parts lie between one another, and 8 bytes that no part names.
+// Two layers of two heads, with interleaved parts, and 8 bytes that belong to no part.
 StateLayout small_layout() {
   StateLayout layout = {.state_bytes = 2 * 2 * 32 + 8, .parts = {}, .numerics = "cpu/test"};
   for (int64_t layer = 0; layer < 2; ++layer) {
@@ -80,7 +80,7 @@ class StateFileTest : public testing::Test {
   std::string refusal(const std::string& bytes) const {
     return read(bytes, target()).status().message();
   }
-  // The file with `from` in its header as `to`, closed as a whole one is.
+  // The file after replacing `from` in its header by `to`, with a valid digest.
   std::string changed(const std::string& from, const std::string& to) const {
     EXPECT_EQ(from.size(), to.size());
     std::string bytes = file();
@@ -97,7 +97,7 @@ class StateFileTest : public testing::Test {
   StateImage image_;
 };
 
-TEST_F(StateFileTest, WhatWasWrittenReadsBackInPiecesOfAnySize) {
+TEST_F(StateFileTest, AFileReadsBackInPiecesOfAnySize) {
   const std::string whole = file();
   for (const size_t most : {1UL, 7UL, 64UL, 100000UL}) {
     EXPECT_EQ(file(nullptr, most), whole);
@@ -131,7 +131,7 @@ TEST_F(StateFileTest, TheBytesAreAsDocumented) {
   EXPECT_EQ(bytes.size(), 16 + size + 4 * 32 + 4 * 4 + 32);
 }
 
-// A layout with room for the last four values.
+// The layout with room for the last four values added.
 StateLayout with_recent(StateLayout layout) {
   layout.recent = 4;
   layout.recent_offset = layout.state_bytes;
@@ -141,7 +141,7 @@ StateLayout with_recent(StateLayout layout) {
 }
 
 TEST_F(StateFileTest, RecentValuesTravelInTheHeader) {
-  const std::string without = file();  // of version 1
+  const std::string without = file();  // version 1
   layout_ = with_recent(layout_);
   image_.bytes.resize(static_cast<size_t>(layout_.state_bytes));
   EXPECT_EQ(file(), without) << "a ring without values";
@@ -157,11 +157,11 @@ TEST_F(StateFileTest, RecentValuesTravelInTheHeader) {
   ASSERT_TRUE(old.ok()) << old.status().to_string();
   EXPECT_TRUE(recent_values(layout_, 7, old->bytes).empty());
 
-  const StateLayout none = small_layout();  // of a server that keeps none
+  const StateLayout none = small_layout();  // of a server that keeps no recent values
   EXPECT_TRUE(read(whole, {.spec = spec_, .layout = none, .model = model_}).ok());
 }
 
-TEST_F(StateFileTest, RecentValuesThatCannotBeAreRefused) {
+TEST_F(StateFileTest, ImpossibleRecentValuesAreRefused) {
   layout_ = with_recent(layout_);
   image_.bytes.resize(static_cast<size_t>(layout_.state_bytes));
   set_recent_values(layout_, 7, std::vector<int32_t>{8, 7, 5, 3}, image_.bytes);
@@ -202,7 +202,7 @@ TEST_F(StateFileTest, EveryFileThatIsCutShortIsRefused) {
   EXPECT_EQ(refusal(whole + "x"), "the state file goes on after its end");
 }
 
-TEST_F(StateFileTest, WhatIsWrongIsSaid) {
+TEST_F(StateFileTest, FaultsAreNamed) {
   std::string bytes = file();
   EXPECT_EQ(
       refusal("PK\3\4" + bytes),
@@ -265,7 +265,7 @@ TEST_F(StateFileTest, TheDigestIsOfTheModelAndNotOfItsName) {
   EXPECT_NE(model_digest(changed, "weights"), model_);
 }
 
-TEST_F(StateFileTest, ASealHoldsWithItsKeyAlone) {
+TEST_F(StateFileTest, ASealIsValidOnlyWithItsKey) {
   const SealKeys keys = {make_seal_key(std::string(32, 'k'))};
   const SealKey& key = keys[0];
   const SealKey other = make_seal_key(std::string(32, 'o'));
@@ -280,7 +280,7 @@ TEST_F(StateFileTest, ASealHoldsWithItsKeyAlone) {
   EXPECT_THAT(refusal(file(&key)),
               HasSubstr("and this server has none: start it with --seal-keys"));
 
-  // One who knows the form, and not the key.
+  // A forger who knows the format but not the key.
   std::string bytes = file(&key);
   const size_t at = bytes.find("\"position\":7") + 11;
   bytes[at] = '8';
@@ -289,7 +289,7 @@ TEST_F(StateFileTest, ASealHoldsWithItsKeyAlone) {
   EXPECT_EQ(read(bytes, sealed).status().code(), Code::kInvalidArgument);
 }
 
-// As at the change of a key: the new one opens what the old one has sealed.
+// For a change of keys: a server with a new key still opens files that the old key has sealed.
 TEST_F(StateFileTest, EveryKeyOfAServerOpensWhatItHasSealed) {
   const SealKeys keys = {make_seal_key(std::string(32, 'n')), make_seal_key(std::string(32, 'o'))};
   StateTarget sealed = target();
@@ -328,7 +328,7 @@ TEST_F(StateFileTest, ASealHoldsItsOwnerAndItsTime) {
   forged.replace(forged.find(terms.owner), bob.size(), bob);
   sealed.caller = "bob";
   EXPECT_THAT(read(forged, sealed).status().message(), HasSubstr("changed after it was sealed"));
-  sealed.any_seal = true;  // an operator's
+  sealed.any_seal = true;  // for an operator
   sealed.now = 3000;
   EXPECT_TRUE(read(bytes, sealed).ok());
 }
@@ -354,7 +354,7 @@ TEST_F(StateFileTest, NumbersThatAreNotFiniteAreRefused) {
   }
 }
 
-// Processors take many times as long for them.
+// Processors take many times longer for such numbers, so they become zeros.
 TEST_F(StateFileTest, NoNumberTooSmallForFullPrecisionGetsIn) {
   put(1, 1e-40F);
   put(2, -std::numeric_limits<float>::denorm_min());
@@ -371,7 +371,7 @@ TEST_F(StateFileTest, NoNumberTooSmallForFullPrecisionGetsIn) {
   EXPECT_TRUE(std::signbit(numbers[4]));
 }
 
-TEST(SealKey, AFileOfItIsReadWhereOthersCannot) {
+TEST(SealKey, AKeyFileMustBeUnreadableForOthers) {
   const std::string path = testing::TempDir() + "/seal_key";
   write_file(path, std::string(32, 'k'));
   ASSERT_EQ(chmod(path.c_str(), 0644), 0);
@@ -400,8 +400,8 @@ TEST(SealKey, SeveralAreReadInTheirOrder) {
   EXPECT_FALSE(read_seal_keys(a + "," + b + "none").ok());
 }
 
-// Every family, on the CPU: a state that has travelled goes on with the same bits.
-TEST(StateFile, AStateThatHasTravelledGoesOnWithTheSameBits) {
+// For every family, on the CPU: a state that was saved and loaded continues with the same bits.
+TEST(StateFile, ALoadedStateContinuesWithTheSameBits) {
   for (const Spec& spec : small_family_specs()) {
     const Bundle bundle = random_bundle(spec, 3);
     const ModelLimits limits = {.slots = 2, .rows = 2, .values = 64, .steps = 1};

@@ -16,7 +16,7 @@ namespace {
 
 constexpr ModelLimits kLimits = {.slots = 3, .rows = 2, .values = 64, .steps = 1};
 
-// A model on the GPU's kernels, run on the host.
+// A model with the GPU's kernels, run on the host.
 struct GpuModel {
   explicit GpuModel(bool replay)
       : backend(cuda::make_host_backend({.replay = replay})),
@@ -32,7 +32,7 @@ std::vector<int32_t> values_of(int count) {
   return values;
 }
 
-// The state of a slot after `count` values and one more that is pending, as it travels.
+// The state of a slot after `count` values, the last of them pending, in the form of state files.
 std::vector<std::byte> travelling_state(Model& model, SlotId slot, int count) {
   begin_sequence(model, slot, 1);
   feed(model, slot, values_of(count), 64, Want::kNothing);
@@ -59,8 +59,8 @@ TEST(StateForm, ALogIsFoldedToTheBitsOfThePlainForm) {
   }
 }
 
-// What a slot with a log goes on from, once a state without one has been written to it.
-TEST(StateForm, AFoldedStateGoesOnWithTheSameBits) {
+// The log of a slot is folded in a file. A slot that loads the file continues with the same bits.
+TEST(StateForm, AFoldedStateContinuesWithTheSameBits) {
   for (int count = 5; count < 15; ++count) {
     GpuModel gpu(true);
     Model& model = *gpu.model;
@@ -85,7 +85,7 @@ TEST(StateForm, AFoldedStateGoesOnWithTheSameBits) {
   }
 }
 
-// Wherever they stand in a part with gaps between its entries; what lies in the gaps is left alone.
+// Subnormals become zeros anywhere in a part with gaps between its entries. Gaps do not change.
 TEST(StateForm, SmallNumbersBecomeZerosAndOthersStay) {
   const StatePart part = {
       .name = "p", .type = DType::kF32, .shape = {2, 1500}, .offset = 4, .stride = 6016};

@@ -12,7 +12,7 @@ namespace runnel {
 namespace {
 
 constexpr int kAll = std::numeric_limits<int>::max();
-thread_local int g_left = kAll;  // allocations that OpenSSL may yet make
+thread_local int g_left = kAll;  // allocations that OpenSSL may still make
 
 bool may_allocate() {
   if (g_left == kAll) return true;
@@ -29,10 +29,10 @@ void* reallocate(void* old, size_t bytes, const char*, int) {
 }
 void release(void* old, const char*, int) { std::free(old); }
 
-// Before OpenSSL allocates for the first time; later it does not let itself be changed.
+// Must run before the first allocation of OpenSSL, which later refuses the change.
 const bool kReplaced = CRYPTO_set_mem_functions(allocate, reallocate, release) == 1;
 
-// How often a seal could not be made, with one more allocation each time, until one was.
+// The number of failed attempts to make a seal, each of which may allocate once more than before.
 int refusals(const SealKey* key) {
   for (int count = 0;; ++count) {
     g_left = count;
@@ -49,7 +49,7 @@ int refusals(const SealKey* key) {
 TEST(SealTest, ASealForWhichThereIsNoMemoryThrows) {
   ASSERT_TRUE(kReplaced);
   const SealKey key = make_seal_key(std::string(32, 's'));
-  const Seal digest(nullptr);  // the library has what it makes once
+  const Seal digest(nullptr);  // the library now has its one-time allocations
   EXPECT_GT(refusals(nullptr), 0);
   EXPECT_GT(refusals(&key), 0);
 }

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Writes roles as they are, calls with a content only, and no parts.
+// Writes roles unchanged, only the content of a call's message, and no parts.
 constexpr const char* kPlain =
     "{% for m in messages %}"
     "{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
@@ -38,7 +38,7 @@ Conversation conversation_of(const std::string& messages) {
   return conversation;
 }
 
-TEST(ChatFormat, ReadsWhatTheTemplateWroteAsControlTokens) {
+TEST(ChatFormat, ReadsTheTemplatesTextAsControlTokens) {
   const auto format = format_of(kPlain);
   const Conversation conversation =
       conversation_of(R"([{"role": "user", "content": "a<|end|>b"}])");
@@ -46,11 +46,11 @@ TEST(ChatFormat, ReadsWhatTheTemplateWroteAsControlTokens) {
   EXPECT_EQ(std::ranges::count(values, 900), 1);
 }
 
-TEST(ChatFormat, ProbesSayWhatTheTemplateDoes) {
+TEST(ChatFormat, ProbesFindTheTraitsOfTheTemplate) {
   const auto format = format_of(kPlain);
   const ChatTraits& traits = format->traits();
   EXPECT_TRUE(traits.system);
-  EXPECT_FALSE(traits.developer);  // a role like any other
+  EXPECT_FALSE(traits.developer);  // the template treats it like any other role
   EXPECT_EQ(traits.generation_prompt, "<|pause|>assistant\n");
   EXPECT_FALSE(traits.thinking_open);
   EXPECT_TRUE(traits.thinking_switch);
@@ -66,7 +66,7 @@ TEST(ChatFormat, ProbesSayWhatTheTemplateDoes) {
   EXPECT_EQ(format->stop_text(), "");
 }
 
-// The values of a first turn, and how many of them the second begins with.
+// The number of values shared by both turns. `begins`: whether both really begin with them.
 int64_t shared(const ChatFormat& format, bool& begins) {
   Conversation first = conversation_of(R"([{"role": "user", "content": "ab"}])");
   Conversation second = conversation_of(
@@ -81,9 +81,9 @@ int64_t shared(const ChatFormat& format, bool& begins) {
   return count;
 }
 
-TEST(ChatFormat, ATurnSharesWithTheNextWhatComesBeforeTheAnswer) {
+TEST(ChatFormat, ATurnSharesTheValuesBeforeTheAnswerWithTheNext) {
   bool begins = false;
-  // The next turn's control token begins the words that ask for the answer.
+  // A control token begins the generation prompt, so no token can merge across that border.
   const auto marked = format_of(kPlain);
   const auto history = [&](const ChatFormat& format) {
     const Conversation conversation = conversation_of(R"([{"role": "user", "content": "ab"}])");
@@ -91,13 +91,13 @@ TEST(ChatFormat, ATurnSharesWithTheNextWhatComesBeforeTheAnswer) {
   };
   EXPECT_EQ(shared(*marked, begins), history(*marked));
   EXPECT_TRUE(begins);
-  // Text follows text, so the last token could merge.
+  // Text follows text, so the last token might merge with the next one.
   const auto plain = format_of(
       "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
       "{% if add_generation_prompt %}assistant:{% endif %}");
   EXPECT_EQ(shared(*plain, begins), history(*plain) - 1);
   EXPECT_TRUE(begins);
-  // Templates that write the end of the conversation first share nothing.
+  // Templates that write the end of a conversation first share nothing.
   const auto reversed = format_of(
       "{% if add_generation_prompt %}go {% endif %}{% for m in messages %}{{ m.content }}"
       "{% endfor %}");
@@ -117,7 +117,7 @@ TEST(ChatFormat, NewMessagesFollowAnyAnswer) {
           {"role": "assistant", "content": "c"}, {"role": "user", "content": "d<|end|>"}])");
   whole.add_generation_prompt = true;
   EXPECT_TRUE(format->render(whole).value().bytes.ends_with("c" + text.bytes));
-  // Messages are adapted, and the template may refuse them.
+  // New messages are adapted to the template, and the template may refuse them.
   news.messages[0]["content"] = OrderedJson::array({{{"type", "text"}, {"text", "e"}}});
   EXPECT_THAT(format->render_next(news).value().bytes, HasSubstr("user\ne<|end|>"));
   news.messages[0]["role"] = "tool";
@@ -192,7 +192,7 @@ TEST(ChatFormat, AdaptsMessagesToTheTemplate) {
             "<|pause|>assistant\ng2<|end|>\n");
 }
 
-TEST(ChatFormat, LeavesWhatTheTemplateTakes) {
+TEST(ChatFormat, LeavesMessagesThatTheTemplateTakes) {
   const auto format = format_of(
       "{% for m in messages %}{% if m.content is string %}{{ m.role ~ m.content }}"
       "{% else %}{% for part in m.content or [] %}{{ m.role ~ part.text }},{% endfor %}{% endif %}"

@@ -190,7 +190,7 @@ TEST(ChatTemplate, KnowsWhoWroteEachByte) {
   EXPECT_EQ(text->runs, runs);
 }
 
-TEST(ChatTemplate, ARoleThatNobodyKnowsIsInput) {
+TEST(ChatTemplate, AnUnknownRoleIsInput) {
   const auto text = marked("{{ messages[0].role }}", conversation_of(R"([{"role": "<|x|>"}])"));
   ASSERT_TRUE(text.ok());
   EXPECT_EQ(text->runs, (Runs{{5, Writer::kInput}}));
@@ -201,7 +201,7 @@ TEST(ChatTemplate, NullMembersAreLeftOutAndThinkingHasTwoNames) {
             "{'reasoning': 'r', 'reasoning_content': 'r', 'thinking': 'r'}");
 }
 
-// Each would run forever, or take all memory, without a bound.
+// Without a bound, each would run forever or take all memory.
 TEST(ChatTemplate, HostileTemplatesEnd) {
   const std::string deep = std::string(5000, '(') + "1" + std::string(5000, ')') + " }}";
   std::string blocks;
@@ -235,7 +235,7 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
   }
 }
 
-// Clients can put their text into it, with the marks that a field's place has in a message.
+// The message may contain a client's text, with the marks of the fields that it came from.
 TEST(ChatTemplate, AMessageThatIsRaisedIsBounded) {
   const std::string raises = "{{ raise_exception(messages[0].content) }}";
   const auto raised = [&](const std::string& content) {

@@ -1,5 +1,5 @@
-// The shared templates, where they lie beside the source tree: renderings, errors, marks and traits
-// as transformers has them. Skipped where they do not.
+// Compares the shared templates with transformers: renderings, errors, marks and traits. Skipped if
+// the templates are not next to the source tree.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -108,7 +108,7 @@ TEST_F(ChatCorpus, RendersAsTransformersDoes) {
   EXPECT_GT(count, 1800);
 }
 
-// Control tokens that a user typed are the input's, others the template's.
+// Control tokens that a user typed belong to the input, all others to the template.
 TEST_F(ChatCorpus, MarksWhoWroteControlTokens) {
   const OrderedJson all = json_of("marks.json");
   for (const auto& [name, marks] : all.items()) {
@@ -118,7 +118,7 @@ TEST_F(ChatCorpus, MarksWhoWroteControlTokens) {
     const Result<MarkedText> text = templates(name).render(conversation);
     ASSERT_TRUE(text.ok()) << name;
     for (const OrderedJson& control : marks["control"]) {
-      size_t at = 0;  // of the byte
+      size_t at = 0;  // index of the byte
       for (int64_t i = control[0].get<int64_t>(); i > 0; --i) {
         do ++at;
         while ((text->bytes[at] & 0xC0) == 0x80);
@@ -129,10 +129,10 @@ TEST_F(ChatCorpus, MarksWhoWroteControlTokens) {
   }
 }
 
-constexpr int32_t kFirst = 1000;  // of the tokens in ControlTokens
+constexpr int32_t kFirst = 1000;  // the first value of the tokens in ControlTokens
 
 // A tokenizer that has every control token of the templates, and every added token of the golden
-// tokenizers, as a special token. None of them may be found in text of a client.
+// tokenizers, as a special token. It must not find any of them in a client's text.
 class ControlTokens : public ChatCorpus {
  protected:
   void SetUp() override {
@@ -169,13 +169,13 @@ class ControlTokens : public ChatCorpus {
       const Json tree = Json::parse(file);
       for (const Json& token : tree["added_tokens"]) {
         const auto text = token["content"].get<std::string>();
-        if (!text.starts_with(' ')) tokens.insert(text);  // white space is found in all text
+        if (!text.starts_with(' ')) tokens.insert(text);  // other tokens are found in all text
       }
     }
     return tokens;
   }
 
-  // Those among the values of a text.
+  // The values of these tokens in the encoding of a text.
   std::vector<int32_t> found(const MarkedText& text) const {
     std::vector<int32_t> values = tokenizer_->encode(text).value();
     std::erase_if(values, [](int32_t value) { return value < kFirst; });
@@ -187,7 +187,7 @@ class ControlTokens : public ChatCorpus {
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
 
-TEST_F(ControlTokens, UsersWriteNone) {
+TEST_F(ControlTokens, UsersWriteNoControlTokens) {
   for (const auto& [name, marks] : marks_.items()) {
     if (marks.is_null()) continue;
     Conversation conversation = conversation_of(conversations_["markup"]);
@@ -205,7 +205,7 @@ TEST_F(ControlTokens, UsersWriteNone) {
   }
 }
 
-// Conversations with `words` wherever a client puts text, but for the assistant's content.
+// Conversations with `words` in each text of a client, except the assistant's content.
 std::vector<Conversation> conversations_with(const std::string& words) {
   const OrderedJson user = {{"role", "user"}, {"content", words}, {"name", words}};
   const OrderedJson system = {{"role", "system"}, {"content", words}};
@@ -241,9 +241,9 @@ std::vector<Conversation> conversations_with(const std::string& words) {
   return all;
 }
 
-// The values of words that are all tokens have exactly the control tokens that those of an "x"
-// have.
-TEST_F(ControlTokens, NoTextOfAClientIsOne) {
+// A client's text that consists of all the tokens gives exactly the control tokens that the text
+// "x" gives.
+TEST_F(ControlTokens, NoTextOfAClientIsAControlToken) {
   std::string words = "x";
   for (const auto& [token, id] : ids_) words += " " + token;
   const std::vector<Conversation> plain = conversations_with("x");
@@ -251,12 +251,12 @@ TEST_F(ControlTokens, NoTextOfAClientIsOne) {
   int count = 0;
   for (const auto& [name, model] : models_.items()) {
     const auto format = ChatFormat::make(files(name), tokenizer_);
-    if (!format.ok()) continue;  // ProbesFindTheTraits knows them
+    if (!format.ok()) continue;  // ProbesFindTheTraits covers it
     for (size_t i = 0; i < plain.size(); ++i) {
       const Result<MarkedText> one = (*format)->render(plain[i]);
       const Result<MarkedText> other = (*format)->render(typed[i]);
       ASSERT_EQ(one.ok(), other.ok()) << name << " " << i;
-      if (!one.ok()) continue;  // it has no tools, or no system message
+      if (!one.ok()) continue;  // the template has no tools, or no system message
       EXPECT_EQ(found(*other), found(*one)) << name << " " << i;
       ++count;
     }
@@ -264,7 +264,7 @@ TEST_F(ControlTokens, NoTextOfAClientIsOne) {
   EXPECT_GT(count, 160);
 }
 
-// A state is kept after the values that a turn shares with the next one, whose values begin so.
+// The server keeps a state after the values that a turn shares with the beginning of the next turn.
 TEST_F(ControlTokens, TheNextTurnBeginsWithTheSharedValues) {
   int count = 0;
   for (const auto& [name, model] : models_.items()) {
@@ -314,7 +314,7 @@ TEST_F(ChatCorpus, ProbesFindTheTraits) {
     EXPECT_EQ(traits->takes_parts, expected["takes_parts"]) << name;
     EXPECT_EQ(traits->tools_change_prompt, expected["tools_change_prompt"]) << name;
     EXPECT_EQ(traits->thinking_switch, expected["thinking_switch"]) << name;
-    // There 60 characters come before the call, here at most 60 bytes.
+    // The expected text has 60 characters before the call, ours at most 60 bytes.
     const auto expect_call = [&](const std::optional<std::string>& found, const char* key) {
       const OrderedJson& call = expected[key];
       ASSERT_EQ(found.has_value(), !call.is_null()) << name;
@@ -332,8 +332,8 @@ OrderedJson message(const char* role, const char* content) {
   return {{"role", role}, {"content", content}};
 }
 
-// A session reads the new messages alone. They are the end of the whole conversation, with the end
-// of the answer before them, unless the template says that they need not be.
+// A session reads only the new messages. They are the end of the whole conversation, after the end
+// of the answer, unless the template makes them depend on earlier messages.
 TEST_F(ChatCorpus, NewMessagesAreTheEndOfTheWholeConversation) {
   const OrderedJson once = {message("user", "Hello?"), message("assistant", "Yes.")};
   const OrderedJson twice = {message("user", "Hello?"), message("assistant", "Yes."),
@@ -344,7 +344,7 @@ TEST_F(ChatCorpus, NewMessagesAreTheEndOfTheWholeConversation) {
   int count = 0;
   for (const auto& [name, model] : models_.items()) {
     const auto format = ChatFormat::make(files(name), Tokenizer::of_bytes());
-    if (!format.ok()) continue;  // ProbesFindTheTraits knows them
+    if (!format.ok()) continue;  // ProbesFindTheTraits covers it
     const ChatTraits& traits = (*format)->traits();
     Conversation news;
     news.messages = OrderedJson::array({message("user", "Who?")});

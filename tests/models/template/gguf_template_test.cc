@@ -8,7 +8,7 @@
 namespace runnel {
 namespace {
 
-// The texts of a vocabulary may hold any bytes; templates cut texts between characters.
+// The texts of a vocabulary may have any bytes, but templates cut texts between characters.
 TEST(GgufTemplate, TakesTokensThatAreText) {
   Json metadata = {{"tokenizer.chat_template", "{{ bos_token }}"},
                    {"tokenizer.ggml.bos_token_id", 0U},

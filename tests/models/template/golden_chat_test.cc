@@ -1,4 +1,4 @@
-// Templates of our own, against what Jinja2 makes of them (tests/golden/make_chat.py).
+// Compares templates of our own with the output of Jinja2 (tests/golden/make_chat.py).
 #include <gtest/gtest.h>
 
 #include <fstream>

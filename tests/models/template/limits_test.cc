@@ -1,4 +1,4 @@
-// Every bound of limits.h: what fits is rendered, one more is refused and the limit is named.
+// Every bound of limits.h: the largest input is rendered, a larger one names the limit.
 #include "models/template/limits.h"
 
 #include <gmock/gmock.h>
@@ -57,10 +57,10 @@ TEST(TemplateLimits, Nesting) {
 TEST(TemplateLimits, Evaluations) {
   const std::string loop = "{% for i in range(1000) %}{% for j in range(";
   EXPECT_TRUE(rendered(loop + "100) %}{% endfor %}{% endfor %}").ok());
-  // On a slow machine the time ends it before the evaluations do.
+  // On a slow machine, the limit of time is reached before the limit of evaluations.
   const Status endless = rendered(loop + "100000) %}{{ j }}{% endfor %}{% endfor %}");
   EXPECT_EQ(endless.code(), Code::kResourceExhausted) << endless.message();
-  // A search through many bytes counts as many evaluations and takes little time.
+  // A search through many bytes counts as many evaluations, although it takes little time.
   expect_limit(
       "{% set x = 'x' * 100000 * 10 %}{% for i in range(1000) %}{% if 'y' in x %}{% endif %}"
       "{% endfor %}",
@@ -115,12 +115,12 @@ TEST(TemplateLimits, BytesOfValues) {
   const Status large = rendered(text("17"));
   EXPECT_EQ(large.code(), Code::kResourceExhausted);
   EXPECT_THAT(large.message(), HasSubstr("the values of the template take more than"));
-  Conversation long_one;  // whose bytes count 16 times
+  Conversation long_one;  // each of its bytes allows 16 more
   long_one.messages = OrderedJson::array({{{"content", std::string(4 << 20, 'x')}}});
   EXPECT_EQ(rendered(text("17"), long_one).message(), "");
 }
 
-// A template chooses what is written between the items of a list.
+// A template chooses the separators between the items of a list.
 TEST(TemplateLimits, SeparatorsOfJson) {
   const auto written = [](int items) {
     return "{% set x = 'x' * 100000 * 10 %}{{ (range(" + std::to_string(items) +
@@ -131,7 +131,7 @@ TEST(TemplateLimits, SeparatorsOfJson) {
   EXPECT_EQ(large.code(), Code::kResourceExhausted) << large.message();
 }
 
-// Each message costs as much as all before it.
+// Each message costs as much as all messages before it.
 TEST(TemplateLimits, QuadraticTemplatesEnd) {
   Conversation conversation;
   for (int i = 0; i < 10'000; ++i) {
@@ -147,7 +147,7 @@ TEST(TemplateLimits, QuadraticTemplatesEnd) {
   EXPECT_TRUE(rendered("{% for m in messages %}{{ m.content }}{% endfor %}", conversation).ok());
 }
 
-// A schema of a tool of 1 MiB.
+// The schema of the tool has 1 MiB.
 TEST(TemplateLimits, ALargeToolIsWritten) {
   Conversation conversation;
   OrderedJson properties = OrderedJson::object();

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What a format writes for a user's "<|end|>", with and without tools.
+// The text of a format for a user's "<|end|>", with or without tools.
 std::string rendered(const ChatFormat& format, bool with_tools = false) {
   Conversation conversation;
   conversation.messages = OrderedJson::array({{{"role", "user"}, {"content", "<|end|>"}}});
@@ -40,7 +40,7 @@ class LoadTemplate : public ::testing::Test {
   const TempDir directory_;
 };
 
-TEST_F(LoadTemplate, FilesOfTheirOwnComeFirst) {
+TEST_F(LoadTemplate, SeparateFilesComeFirst) {
   EXPECT_EQ(load_template(directory_.path()).status().code(), Code::kNotFound);
   write("rwkv_vocab_v20230424.txt", "");
   EXPECT_EQ(format()->name(), "rwkv7-g1");
@@ -87,7 +87,7 @@ TEST_F(LoadTemplate, OfTheKeysOfAGgufFile) {
   EXPECT_EQ(of(keys).status().code(), Code::kNotFound);
   keys.texts("tokenizer.ggml.tokens", {"a", "<b>", "</s>"});
   keys.number("tokenizer.ggml.bos_token_id", 1U).number("tokenizer.ggml.eos_token_id", 2U);
-  keys.number("tokenizer.ggml.padding_token_id", 3U);  // beyond the tokens: no text
+  keys.number("tokenizer.ggml.padding_token_id", 3U);  // beyond the tokens, so it has no text
   keys.text("tokenizer.chat_template", "plain{{ bos_token }}{{ pad_token }}");
   const auto plain = of(keys);
   ASSERT_TRUE(plain.ok()) << plain.status().message();

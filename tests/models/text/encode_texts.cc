@@ -1,5 +1,5 @@
-// encode_texts DIRECTORY: for each line of standard input, a JSON string, prints what the tokenizer
-// of the directory makes of it: {"values": [...], "text": what these stand for}.
+// encode_texts DIRECTORY: reads a JSON string from each line of standard input, encodes it with the
+// tokenizer of the directory and prints {"values": [...], "text": the text of these values}.
 #include <iostream>
 #include <string>
 

@@ -16,7 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// "<s>", every byte as Python's repr() writes it, "it's", a pair of bytes, padding.
+// "<s>", every byte as Python's repr() prints it, "it's", a pair of bytes, and padding.
 Json rwkv() {
   Json tokens = {"<s>"};
   Json types = {3};
@@ -91,7 +91,7 @@ TEST(GgufVocabulary, Gpt2) {
   EXPECT_TRUE(tokenizer.begin().empty());
 }
 
-// The values of "<|end|>" in text that `writer` wrote, of a token of this type.
+// The values of the text "<|end|>" by this writer, if the token "<|end|>" has this type.
 std::vector<int32_t> values_of_end(int type, Writer writer) {
   Json metadata = gpt2();
   metadata["tokenizer.ggml.token_type"][257] = type;
@@ -136,7 +136,7 @@ TEST(GgufVocabulary, SomeSplitsBeginTextsUnlessTheFileSaysOtherwise) {
   EXPECT_EQ(begin(), std::vector<int32_t>());
 }
 
-TEST(GgufVocabulary, NoneIsFine) {
+TEST(GgufVocabulary, AFileWithoutAVocabularyIsValid) {
   for (const Json& metadata : {Json::object(), Json{{"tokenizer.ggml.model", "none"}}}) {
     const auto found = read_gguf_vocabulary(metadata, "m.gguf");
     ASSERT_TRUE(found.ok());
@@ -149,7 +149,7 @@ Json json_of(const std::string& path) {
   return Json::parse(file);
 }
 
-// The keys that llama.cpp's converter makes of a tokenizer.json.
+// The keys that llama.cpp's converter writes for a tokenizer.json.
 Json keys_of(const Json& tree, const char* split) {
   std::map<int64_t, std::pair<std::string, int>> tokens;
   for (const auto& [token, value] : tree["model"]["vocab"].items()) tokens[value] = {token, 1};
@@ -191,7 +191,7 @@ TEST(GgufVocabulary, EncodesAsTheTokenizerThatItWasMadeOf) {
   }
 }
 
-// The words of a text are seen by the merges that they allow.
+// Each split allows only some merges, which show how it cuts a text into words.
 TEST(GgufVocabulary, EverySplitCutsNumbersAndSignsAsItsModelsDo) {
   Json metadata = gpt2();
   for (const char* const word : {"12", "123", ".D"}) {

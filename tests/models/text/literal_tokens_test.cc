@@ -9,7 +9,7 @@
 namespace runnel {
 namespace {
 
-using Match = std::pair<size_t, int32_t>;  // where, and its value
+using Match = std::pair<size_t, int32_t>;  // position and value
 
 std::vector<Match> all_in(const LiteralTokens& tokens, std::string_view text) {
   std::vector<Match> matches;
@@ -22,7 +22,7 @@ std::vector<Match> all_in(const LiteralTokens& tokens, std::string_view text) {
   return matches;
 }
 
-TEST(LiteralTokens, TheFirstCountsAndOfThoseTheLongest) {
+TEST(LiteralTokens, TheFirstMatchCountsAndTheLongestOfThem) {
   const LiteralTokens tokens(
       {{.text = "ab", .value = 7}, {.text = "abcd", .value = 8}, {.text = "bc", .value = 9}});
   EXPECT_EQ(all_in(tokens, "xabcabcdbcab"), (std::vector<Match>{{1, 7}, {4, 8}, {8, 9}, {10, 7}}));
@@ -30,8 +30,8 @@ TEST(LiteralTokens, TheFirstCountsAndOfThoseTheLongest) {
   EXPECT_TRUE(all_in(LiteralTokens(), "abcd").empty());
 }
 
-// A token that fails at its last byte, from every place of a text: all of them would take many
-// seconds. Counted is processor time, which a busy machine does not change.
+// At every place of the text, a token fails only at its last byte: a complete search would take
+// many seconds. The test measures processor time, which does not depend on how busy the machine is.
 TEST(LiteralTokens, AFruitlessSearchEndsInTime) {
   const LiteralTokens tokens({{.text = std::string(1023, 'a') + "b", .value = 1}});
   const std::string text(4 << 20, 'a');
@@ -41,7 +41,7 @@ TEST(LiteralTokens, AFruitlessSearchEndsInTime) {
   EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC);
 }
 
-TEST(LiteralTokens, SpaceIsThatOfUnicode) {
+TEST(LiteralTokens, SpaceIsUnicodeWhiteSpace) {
   EXPECT_EQ(space_at_start(" \t\u00a0\u3000x "), 7U);
   EXPECT_EQ(space_at_end(" x\u2028\r\n"), 5U);
   EXPECT_EQ(space_at_start("\u200b "), 0U);

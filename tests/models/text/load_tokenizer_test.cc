@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-TEST(LoadTokenizer, ReadsWhichOfTheFilesThereIs) {
+TEST(LoadTokenizer, ReadsAnyOfTheFiles) {
   const TempDir directory;
   const std::string path = directory.path();
   const Status none = load_tokenizer(path).status();
@@ -51,7 +51,7 @@ TEST(LoadTokenizer, NamesTheFileThatIsWrong) {
   write_file(json, "{}");
   EXPECT_THAT(load_tokenizer(directory.path()).status().message(), StartsWith(json + ": model: "));
   std::filesystem::remove(json);
-  std::filesystem::create_directory(json);  // must not read the other file instead
+  std::filesystem::create_directory(json);  // it must not fall back to the other file
   EXPECT_THAT(load_tokenizer(directory.path()).status().message(),
               HasSubstr("/tokenizer.json: not a regular file"));
 }

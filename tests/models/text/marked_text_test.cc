@@ -1,4 +1,4 @@
-// Text of several writers: which tokens are found in it.
+// Text by several writers, and the tokens that are found in it.
 #include "models/text/marked_text.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ TEST(MarkedText, LiteralTokensThatAreNotSpecialAreFoundInAnswers) {
   EXPECT_TRUE(finds(*words, marked({{"run", kT}, {"nels", kA}}), kRunnels));
   const auto neox = golden_tokenizer("neox");
   EXPECT_TRUE(finds(*neox, marked({{"a   b", kI}}), kThreeSpaces));
-  // Found after normalization: here the characters are composed, and the writers follow.
+  // The token is found after normalization, which composes the characters and keeps their writers.
   const std::string eleve = "e\u0301le\u0300ve";
   EXPECT_TRUE(finds(*neox, marked({{"a ", kI}, {eleve, kT}, {" b", kI}}), kEleve));
   EXPECT_FALSE(finds(*neox, marked({{"a ", kT}, {eleve, kI}, {" b", kT}}), kEleve));
@@ -80,14 +80,14 @@ TEST(MarkedText, LiteralTokensThatAreNotSpecialAreFoundInAnswers) {
 TEST(MarkedText, WritersFollowMarksForSpaces) {
   constexpr int32_t kState = 661;
   const auto llama = golden_tokenizer("llama");
-  // The token is found with the mark before it.
+  // The token is found including the mark before it.
   EXPECT_TRUE(finds(*llama, marked({{"a b c", kI}, {" state", kT}}), kState));
   EXPECT_FALSE(finds(*llama, marked({{"a b c ", kI}, {"state", kT}}), kState));
   EXPECT_FALSE(finds(*llama, marked({{"a b c ", kT}, {"state", kI}}), kState));
   EXPECT_FALSE(finds(*llama, marked({{"a b c sta", kI}, {"te", kT}}), kState));
 }
 
-TEST(MarkedText, AShorterTokenIsFoundWhereTheLongerOneMayNotBe) {
+TEST(MarkedText, AShorterTokenIsFoundIfTheLongerOneIsNotAllowed) {
   const LiteralTokens tokens(
       {{.text = "<a>", .value = 1, .found_in = kI}, {.text = "<a>b", .value = 2, .found_in = kT}});
   const MarkedText text = marked({{"<a>", kT}, {"b", kI}});
@@ -99,9 +99,9 @@ TEST(MarkedText, AShorterTokenIsFoundWhereTheLongerOneMayNotBe) {
 
 class MarkedEncoding : public ::testing::TestWithParam<const char*> {};
 
-// Where text is cut into runs changes nothing but literal tokens: of texts without any the values
-// are those of the library, and of other texts no control token is found that the input wrote.
-TEST_P(MarkedEncoding, IsThatOfTheWholeText) {
+// Cutting a text into runs affects only literal tokens. Texts without them have the library's
+// values, and no special token is found in a text that is all input.
+TEST_P(MarkedEncoding, DependsOnRunsOnlyInLiteralTokens) {
   const std::string directory = std::string("tests/golden/tokenizers/") + GetParam();
   const auto tokenizer = golden_tokenizer(GetParam());
   std::vector<std::string> literals;

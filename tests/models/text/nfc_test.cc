@@ -13,7 +13,7 @@ struct Case {
   const char* composed;
 };
 
-// Unicode, UAX #15; more through the golden tokenizer "neox".
+// Cases of Unicode's UAX #15. The golden tokenizer "neox" covers more.
 TEST(Nfc, ComposesAndOrders) {
   for (const Case& one : {
            Case{"plain, \u00e9\u02ff", "plain, \u00e9\u02ff"}, Case{"e\u0301", "\u00e9"},
@@ -34,9 +34,9 @@ TEST(Nfc, ComposesAndOrders) {
   EXPECT_EQ(nfc(""), "");
 }
 
-// The square of this run would take minutes. Counted is processor time, which a busy machine does
-// not change.
-TEST(Nfc, LongRunsOfMarksAreNoWork) {
+// Time quadratic in this run would be minutes. The test measures processor time, which does not
+// depend on how busy the machine is.
+TEST(Nfc, LongRunsOfMarksAreFast) {
   std::string text = "x", sorted = "x";
   for (int i = 0; i < 400000; ++i) text += "\u0302";
   for (int i = 0; i < 400000; ++i) text += "\u0316";

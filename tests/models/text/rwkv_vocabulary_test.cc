@@ -1,4 +1,4 @@
-// Vocabularies of RWKV; what they make of text is in tokenizer_test.cc.
+// Vocabularies of RWKV. tokenizer_test.cc tests how they encode text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,14 +15,14 @@ std::string line_of(int byte) {
   return line;
 }
 
-// All single bytes, as values from 1 to 256, and more lines.
+// All single bytes, as values from 1 to 256, and additional lines.
 std::string vocabulary_with(std::string_view lines) {
   std::string text;
   for (int byte = 0; byte < 256; ++byte) text += line_of(byte);
   return text + std::string(lines);
 }
 
-TEST(RwkvVocabulary, LiteralsAreThoseOfPython) {
+TEST(RwkvVocabulary, LiteralsAreReadLikePythons) {
   const auto tokenizer =
       Tokenizer::from_rwkv(vocabulary_with("300 ' a b ' 5\n"
                                            "301 \"it's\" 4\n"
@@ -45,8 +45,8 @@ TEST(RwkvVocabulary, LiteralsAreThoseOfPython) {
             (std::vector<int32_t>{301, 0x21, 304, 'a' + 1, 0x21, 'b' + 1, 0x21}));
 }
 
-// Git on Windows writes files with such lines.
-TEST(RwkvVocabulary, LinesEndAsPythonEndsThem) {
+// Git on Windows writes files with such line ends.
+TEST(RwkvVocabulary, LinesEndAsInPython) {
   const std::string text = vocabulary_with("300 'a b' 3\n301 '\\r\\n' 2");
   for (const char* end : {"\r\n", "\r"}) {
     std::string other;

@@ -1,5 +1,5 @@
-// Text to values and back, against what the tokenizers library of Hugging Face and BlinkDL's
-// package give (tests/golden).
+// Compares text to values and back with Hugging Face's tokenizers library and BlinkDL's package
+// (tests/golden).
 #include "models/text/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text) {
   return values.ok() ? *values : std::vector<int32_t>();
 }
 
-// Others put a space before a text, compose its characters, or take a mark for a space.
+// Other tokenizers put a space before a text, compose its characters, or read a mark as a space.
 bool keeps_text(std::string_view name) {
   constexpr std::array kKeeping = {"gpt2", "words", "cases", "whole", "falcon", "rwkv"};
   return std::ranges::find(kKeeping, name) != kKeeping.end();
@@ -91,10 +91,10 @@ TEST(Tokenizer, BytesAreTheirOwnValues) {
   EXPECT_EQ(tokenizer->bytes(256), "");
 }
 
-TEST(Tokenizer, BytesOfACharacterAreValuesWhereItHasNone) {
+TEST(Tokenizer, ACharacterWithoutATokenIsEncodedAsBytes) {
   const auto tokenizer = golden_tokenizer("mistral");
   const std::vector<int32_t> values = encode(*tokenizer, "\u2603");
-  ASSERT_EQ(values.size(), 4U);  // the mark before the text
+  ASSERT_EQ(values.size(), 4U);  // including the mark before the text
   EXPECT_EQ(tokenizer->bytes(values[1]), "\xE2");
   EXPECT_EQ(bytes_of(*tokenizer, values), " \u2603");
 }
@@ -112,7 +112,7 @@ TEST(Tokenizer, TheSpaceBeforeATextIsNotWrittenAtItsStart) {
   EXPECT_EQ(unmarked->first_bytes(space), " ");
 }
 
-TEST(Tokenizer, TellsWhatBeginsAndEndsAText) {
+TEST(Tokenizer, HasTheValuesThatBeginAndEndAText) {
   for (const char* const name : {"llama", "mistral"}) {
     const auto tokenizer = golden_tokenizer(name);
     EXPECT_EQ(tokenizer->begin(), std::vector<int32_t>{1}) << name;
@@ -132,7 +132,7 @@ TEST(Tokenizer, RefusesWhatIsNotUtf8) {
   }
 }
 
-TEST(Tokenizer, RefusesWhatTakesLongerThanItMay) {
+TEST(Tokenizer, RefusesTextsThatTakeTooLong) {
   const std::string text(1000, 'a');
   for (const char* const name : {"words", "llama", "rwkv"}) {
     const auto tokenizer = golden_tokenizer(name);
@@ -144,7 +144,7 @@ TEST(Tokenizer, RefusesWhatTakesLongerThanItMay) {
 }
 
 // Characters of every kind next to one another, and pieces of the special tokens.
-TEST(Tokenizer, WhatIsEncodedDecodesToTheSameText) {
+TEST(Tokenizer, ValuesDecodeToTheEncodedText) {
   constexpr std::array kPieces = {
       "a",   "B",    "z",       " ",      "  ",     "\n",         "\r",     "\t", "'s", "'",  "7",
       "٣",   "é",    "ß",       "Ж",      "川",     "\U0001F30A", "\u0301", "!",  "_",  "<|", "|>",
@@ -160,7 +160,7 @@ TEST(Tokenizer, WhatIsEncodedDecodesToTheSameText) {
   }
 }
 
-// The rule itself, one merge at a time: the most urgent pair, the leftmost of them.
+// The rule itself, one merge at a time: the merge with the lowest rank, at its leftmost place.
 std::vector<int32_t> merged_plainly(std::vector<int32_t> word,
                                     const std::vector<std::array<int32_t, 3>>& merges) {
   for (bool again = true; again;) {
@@ -178,7 +178,7 @@ std::vector<int32_t> merged_plainly(std::vector<int32_t> word,
   return word;
 }
 
-TEST(BytePairs, MergeAsTheRuleSays) {
+TEST(BytePairs, MergeByTheRule) {
   std::array<int32_t, 256> byte_values{};
   for (int i = 0; i < 256; ++i) byte_values[static_cast<size_t>(i)] = 255 - i;
   std::mt19937 random(3);
@@ -207,8 +207,8 @@ TEST(BytePairs, MergeAsTheRuleSays) {
   }
 }
 
-// As long as the longest text of a request may be; the square of it would take minutes.
-TEST(Tokenizer, LongHostileTextsAreNoWork) {
+// As long as a request's text may be. Time quadratic in this length would be minutes.
+TEST(Tokenizer, LongHostileTextsAreFast) {
   const auto length = static_cast<size_t>(limits::kTextBytes.default_value);
   for (const char* const name : {"words", "whole", "falcon", "rwkv", "neox", "llama"}) {
     const auto tokenizer = golden_tokenizer(name);
@@ -217,7 +217,7 @@ TEST(Tokenizer, LongHostileTextsAreNoWork) {
       std::string text;
       while (text.size() < length) text += unit;
       std::vector<int32_t> values;
-      EXPECT_TRUE(eventually([&] {  // two seconds at a time, which a busy machine may exceed
+      EXPECT_TRUE(eventually([&] {  // a busy machine may exceed two seconds
         const auto encoded = tokenizer->encode(text);
         if (encoded.ok()) values = *encoded;
         return encoded.ok();
@@ -241,8 +241,8 @@ TEST(Tokenizer, MergesAreGivenUpAtTheDeadline) {
 // --- The file ---
 
 struct Fault {
-  const char* pointer;  // what is replaced
-  Json value;           // null: it is removed
+  const char* pointer;  // the value to replace
+  Json value;  // null: it is removed
   std::vector<std::string> message;
 };
 
@@ -279,14 +279,14 @@ Json replace(const char* pattern, const char* content) {
   return {{"type", "Replace"}, {"pattern", {{"String", pattern}}}, {"content", content}};
 }
 
-// A processor that puts `single` together, where <s> is `value`.
+// A post-processor with the template `single`, in which <s> is `value`.
 Json templated(const Json& single, int value) {
   return {{"type", "TemplateProcessing"},
           {"single", single},
           {"special_tokens", {{"<s>", {{"ids", {value}}}}}}};
 }
 
-TEST(TokenizerFile, RefusesWhatWouldBeDoneDifferently) {
+TEST(TokenizerFile, RefusesUnsupportedParts) {
   const Json begin = Json::array({{{"SpecialToken", {{"id", "<s>"}}}}, {{"Sequence", "A"}}});
   const Json lower = {{"type", "Lowercase"}};
   const Json prefix = {{"type", "Prepend"}, {"prepend", " "}};
@@ -353,8 +353,8 @@ TEST(TokenizerFile, RefusesWhatWouldBeDoneDifferently) {
   expect_faults(golden_tree(), faults);
 }
 
-// Of a file without ByteLevel.
-TEST(TokenizerFile, RefusesWhatHasNoWayBack) {
+// Changes to a file without ByteLevel.
+TEST(TokenizerFile, RefusesTextsThatCannotBeDecoded) {
   const Json metaspace = {{"type", "Metaspace"}, {"replacement", kMark}};
   Json bare = metaspace, other = metaspace, unknown = metaspace;
   bare["add_prefix_space"] = false;
@@ -410,7 +410,7 @@ TEST(TokenizerFile, RefusesAVocabularyWithoutAByte) {
                         "32 ('\\xc4\\xa0')"});
 }
 
-TEST(TokenizerFile, RefusesPatternsThatMeanAnotherThingHere) {
+TEST(TokenizerFile, RefusesPatternsWithAnotherMeaningHere) {
   for (const char* const part :
        {"^",   "$",     "\\w",     "\\W",      "\\b",     "\\h",  "\\R",  "\\X",
         "\\1", "\\x41", "\\u0041", "\\p{Han}", "\\p{^L}", "\\pL", "(?m:", "(?<n>",
@@ -440,7 +440,7 @@ TEST(TokenizerFile, APatternThatTakesTooLongIsGivenUp) {
 }
 
 TEST(TokenizerFile, AFruitlessSearchEndsInTime) {
-  // From every space PCRE2 looks at all that follow; no limit of its own counts that.
+  // PCRE2 scans all following spaces from every space, and no limit of its own counts that work.
   const auto pattern = SplitPattern::compile("\\s*[\\r\\n]");
   ASSERT_TRUE(pattern.ok()) << pattern.status().message();
   std::vector<std::string_view> pieces;
