@@ -55,7 +55,7 @@ RENAMED = {
 POSITIONS = 8192  # of rotary tables
 STEPS_COMPARED = 4
 COMPILING_SECONDS = 60
-VARIANTS = 12  # of a kernel, of up to 45: each takes a compilation
+VARIANTS = 12  # of a kernel, out of up to 45: each has to be compiled
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
 DTYPE = torch.bfloat16 if ON_GPU else torch.float32
@@ -66,7 +66,7 @@ def say(**figures):
 
 
 def sizes_of(preset):
-    """A preset's config by the names of flash-linear-attention, and its parameters."""
+    """A preset's config with the names of flash-linear-attention, and its number of parameters."""
     sizes = random_published.PRESETS[preset]
     if not ON_GPU:
         sizes = random_published.Sizes(2, sizes.width, 1024)
@@ -79,7 +79,7 @@ def sizes_of(preset):
 
 
 def build(config):
-    """The model with random weights; what would be zero is made to matter."""
+    """The model with random weights. Parameters that would all be zero also get random values."""
     import fla.models
 
     family = CLASSES.get(config["model_type"])
@@ -104,7 +104,7 @@ def build(config):
 
 
 def find_convolution():
-    """Mamba of fla 0.6.0 asks for a module by the name that it had before."""
+    """Mamba of fla 0.6.0 imports a module by its old name."""
     try:
         import fla.modules.convolution  # noqa: F401
     except ImportError:
@@ -114,7 +114,7 @@ def find_convolution():
 
 
 def tensors(state):
-    """Those of a layer's states, in order."""
+    """The tensors of a layer's state, in order."""
     if isinstance(state, torch.Tensor):
         yield state
     elif isinstance(state, dict | list | tuple):
@@ -128,13 +128,13 @@ def copied(cache):
 
 
 class Eager:
-    """Steps of a model as it is."""
+    """Steps of the unchanged model."""
 
     def __init__(self, model, cache, batch):
         self.model, self.cache = model, cache
         self.token = torch.zeros(batch, 1, dtype=torch.long, device=DEVICE)
         self.logits = None
-        for rotary in rotaries(model):  # else each step of each layer makes the table anew
+        for rotary in rotaries(model):  # otherwise each layer recomputes the table in each step
             rotary._seq_len_cached = 0
             rotary._update_cos_sin_cache(POSITIONS, device=self.token.device, dtype=DTYPE)
 
@@ -145,7 +145,7 @@ class Eager:
 
 
 class Static(Eager):
-    """The same with states in buffers that stay, as has the row of the rotary table."""
+    """The same, with the states and the row of the rotary table in fixed buffers."""
 
     def __init__(self, model, cache, batch):
         super().__init__(model, cache, batch)
@@ -165,11 +165,11 @@ class Static(Eager):
                 row.copy_(table.index_select(0, self.position))
             self.position.add_(1).remainder_(POSITIONS)
         for layer in self.cache.layers:
-            layer._seen_tokens = 0  # the index of the row in the table's buffer
+            layer._seen_tokens = 0  # the index of the row in the buffer that replaces the table
         super().step()
         for layer, state in zip(self.cache.layers, self.states, strict=True):
             for buffer, new in zip(tensors(state), tensors(layer.state), strict=True):
-                if buffer.data_ptr() != new.data_ptr():  # some are written in place
+                if buffer.data_ptr() != new.data_ptr():  # some are updated in place
                     assert buffer.shape == new.shape and buffer.dtype == new.dtype, "a state changes its kind"
                     buffer.copy_(new)
             layer.state = dict(state)
@@ -186,19 +186,19 @@ def rotaries(model):
 
 
 def started(model, batch):
-    """A cache after a few steps of `batch` sequences: kernels are compiled, and states have the types they keep."""
+    """A cache after a few steps of `batch` sequences: kernels are compiled, and states have their final types."""
     first = torch.ones(1, 1, dtype=torch.long, device=DEVICE)
     cache = model(first, use_cache=True).past_key_values
     cache.batch_repeat_interleave(batch)
     eager = Eager(model, cache, batch)
-    for i in range(18 if rotaries(model) else 3):  # Triton compiles a position of 1 and one of 16 on their own
+    for i in range(18 if rotaries(model) else 3):  # Triton compiles positions 1 and 16 separately
         give(eager, i)
         eager.step()
     return cache
 
 
 def give(decoder, i):
-    """Inputs of step i, other for each sequence."""
+    """Sets the inputs of step i, which differ between sequences."""
     batch, values = decoder.token.shape[0], decoder.model.config.vocab_size
     decoder.token.copy_(((torch.arange(batch, device=DEVICE) * 37 + 101 * i + 7) % values).unsqueeze(1))
 
@@ -243,7 +243,7 @@ def measure(preset, model, batch, seconds):
 
 
 def run(preset, batches, seconds):
-    """Measures a preset, or with no seconds only compiles what it needs."""
+    """Measures a preset, or only compiles its kernels if `seconds` is 0."""
     config, parameters = sizes_of(preset)
     model = build(config)
     of_model = sum(parameter.numel() for parameter in model.parameters())
@@ -258,7 +258,7 @@ def run(preset, batches, seconds):
 
 
 def compile_all(presets, batches):
-    """A process for each preset: Triton keeps on disk what they compile. How fast kernels are is found alone, later."""
+    """Compiles each preset in a process: Triton keeps the results on disk. Tuning runs later, one preset at a time."""
     begin = time.perf_counter()
     environment = {**os.environ, "FLA_CACHE_RESULTS": "0"}
     command = [sys.executable, os.path.abspath(__file__)]
@@ -276,14 +276,14 @@ def compile_all(presets, batches):
         try:
             process.wait(max(0.1, begin + COMPILING_SECONDS - time.perf_counter()))
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # with the compilers that it has started
+            os.killpg(process.pid, signal.SIGKILL)  # including the compilers that it has started
             process.wait()
     failed = [preset for preset, process in zip(presets, processes, strict=True) if process.returncode != 0]
     say(compiled_s=round(time.perf_counter() - begin, 1), not_compiled=failed)
 
 
 def tune_briefly():
-    """Triton's search for a kernel's best variant: fewer of them, spread evenly, and a tenth of the time for each."""
+    """Makes Triton's tuning try fewer variants of a kernel, spread evenly, for a tenth of the time each."""
     import triton.testing
     from triton.runtime.autotuner import Autotuner
 
@@ -310,7 +310,7 @@ def main():
         sys.exit(
             f"family_peers.py: no preset {', '.join(sorted(unknown))}; there are {', '.join(random_published.PRESETS)}"
         )
-    os.environ.setdefault("TORCHDYNAMO_SUPPRESS_ERRORS", "1")  # RWKV compiles its activation, where PyTorch can
+    os.environ.setdefault("TORCHDYNAMO_SUPPRESS_ERRORS", "1")  # RWKV compiles its activation if PyTorch can
     if ON_GPU and seconds > 0 and len(presets) > 1:
         compile_all(presets, batches)
     if ON_GPU:

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Copy what links programs of a build, so that bench/gpu/gpu_relink can link them again on another machine.
+"""Copy the inputs of a build's links, so that bench/gpu/gpu_relink can link the programs again on another machine.
 
     pack_links.py BUILD OUT PROGRAM...
 
-OUT gets every object and archive of the programs' links, each once; OUT/PROGRAM.link names them, one argument a line,
-relative to OUT; and OUT/kernels.nvcc has the flags that the kernels are compiled with. A program that does not have the
-kernels is left out.
+OUT gets each object and archive of the programs' links once; OUT/PROGRAM.link names them, one argument a line, relative
+to OUT; and OUT/kernels.nvcc has the flags that compile the kernels. A program without the kernels is left out.
 """
 
 import json
@@ -19,12 +18,12 @@ KERNELS = "librunnel_kernels.a"
 
 
 def link_of(build, program):
-    """The arguments that link a program, without the compiler and the output."""
+    """The arguments that link a program, except the compiler and the output."""
     told = subprocess.run(
         ["ninja", "-C", build, "-t", "commands", program], text=True, stdout=subprocess.PIPE, check=True
     ).stdout
     for line in reversed(told.splitlines()):
-        # ": && c++ ARGUMENTS && more"; what comes after a link is CMake's.
+        # ": && c++ ARGUMENTS && more": CMake adds the commands after the link.
         for command in line.split(" && "):
             words = shlex.split(command)
             if "-o" in words and pathlib.PurePath(words[words.index("-o") + 1]).name == program and "-c" not in words:
@@ -34,13 +33,13 @@ def link_of(build, program):
 
 
 def found(word, build, folders):
-    """The file that an argument stands for, or None: what every machine with a compiler has, or no file."""
+    """The file that an argument names, or None if it names no file or a library that every compiler has."""
     if word.startswith("-l"):
         names = [folder / f"lib{word[2:]}.a" for folder in folders]
         return next((name for name in names if name.exists()), None)
     if not word.endswith((".o", ".a")):
         return None
-    return build / word  # an absolute path stays itself
+    return build / word  # joining keeps an absolute path
 
 
 def main():

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Time the peers of runnel on a GPU, in plain PyTorch at a model's sizes: one JSON object per line.
+"""Time other ways to run a model on a GPU, in plain PyTorch at the model's sizes: one JSON object per line.
 
     peers.py BUNDLE [BATCH,BATCH,...] [SECONDS] [WAY,WAY,...]      BUNDLE: a directory with a config.json, or "lm"
 
-  eager     the authors' recurrent loop as it is: linear attention, one step a value
+  eager     the authors' unchanged recurrent loop: linear attention, one step a value
   graph     the same, captured once as a CUDA graph
-  compiled  the same under torch.compile with CUDA graphs, where this PyTorch and this machine can
-  softmax   attention over all values so far with a preallocated cache, captured likewise; timed at half its length
+  compiled  the same under torch.compile with CUDA graphs, if this PyTorch and this machine support it
+  softmax   attention over all values so far with a preallocated cache, also captured; timed at half its length
 
-Weights are random: speed does not depend on them. Attention is first shown to give what the sum (softmax: over the
-whole sequence) that it stands for gives, and each way of running a step to give what the plain loop gives. All that in
-fp32; they are then timed with TF32 products. Without a GPU only what needs none is checked.
+Weights are random: speed does not depend on them. Before anything is timed, fp32 checks compare attention with the sum
+that defines it (softmax: over the whole sequence), and each way of running a step with the plain loop. The timed steps
+use TF32 products. Without a GPU, only the checks that need none run.
 """
 
 import json
@@ -31,7 +31,7 @@ LM = {
     "values": 50000,
     "position": {"length": 1024},
     "head": {"kind": "categorical"},
-}  # of softmax: its cache
+}  # of softmax: the length of its cache
 STEPS_COMPARED = 4
 
 
@@ -46,7 +46,7 @@ class Network(torch.nn.Module):
         self.activate = F.gelu if sizes.get("activation") == "gelu" else F.relu
         generator = torch.Generator().manual_seed(1)
 
-        def keep(name, tensor):  # a buffer: its address stays, which CUDA graphs of a compiler want
+        def keep(name, tensor):  # buffers keep their addresses, which a compiler's CUDA graphs need
             self.register_buffer(name, tensor.to(device))
 
         def linear(name, out, into):
@@ -92,7 +92,7 @@ class Network(torch.nn.Module):
         return y / (torch.einsum("bhd,bhd->bh", q, self.z[layer]) + 1e-6).unsqueeze(-1)
 
     def think(self):
-        """Leaves the outputs for the next value in self.head."""
+        """Computes the outputs for the next value, in self.head."""
         batch = self.value.shape[0]
         x = self.values[self.value] + self.positions[self.position]
         for i in range(self.layers):
@@ -104,7 +104,7 @@ class Network(torch.nn.Module):
         self.head.copy_(self.linear("predictor", F.layer_norm(x, (self.width,))))
 
     def step(self):
-        """One value of each sequence, sampled as the authors do."""
+        """Steps each sequence by one value, sampled as in the authors' code."""
         self.think()
         if self.is_mixture:
             logits, means, scales = self.head.chunk(3, 1)
@@ -119,17 +119,17 @@ class Network(torch.nn.Module):
 
 
 def draw(probabilities):
-    """One of each row, as torch.multinomial does it, which waits for the device in older versions."""
+    """Draws one value for each row, like torch.multinomial, which waits for the device in older versions."""
     return (probabilities / torch.empty_like(probabilities).exponential_()).argmax(-1, keepdim=True)
 
 
 def graph(network):
-    """The network's step as a graph."""
+    """The network's step as a CUDA graph."""
     return captured(network.step)
 
 
 def compiled(network):
-    """The network's step as PyTorch's compiler makes it, as a graph of its own."""
+    """The network's step by PyTorch's compiler, which makes its own CUDA graph."""
     step = torch.compile(network.step, mode="reduce-overhead", fullgraph=True)
     for _ in range(3):  # compiles, warms up, captures
         step()
@@ -140,7 +140,7 @@ WAYS = {"eager": lambda network: network.step, "graph": graph, "softmax": graph,
 
 
 def check_attention(sizes, device):
-    """The recurrence against the sum it stands for, and the cache against softmax over the whole sequence."""
+    """Compares the recurrence with the sum that defines it, and the cache with softmax over the whole sequence."""
     for softmax in (False, True):
         network = Network({**sizes, "layers": 1}, 2, device, softmax)
         q, k, v = (
@@ -159,7 +159,7 @@ def check_attention(sizes, device):
 
 
 def outputs(network, step):
-    """Head outputs of a few steps over given values, from a fresh start: what sampling does is overwritten."""
+    """Head outputs of a few steps over given values, from a fresh state. The given values replace sampled ones."""
     for state in ("s", "z", "keys", "cached", "position"):
         if hasattr(network, state):
             getattr(network, state).zero_()
@@ -172,7 +172,7 @@ def outputs(network, step):
 
 
 def check_way(name, sizes, device):
-    """A way of running steps against the plain loop, on two layers."""
+    """Compares a way of running steps with the plain loop, on two layers."""
     network = Network({**sizes, "layers": min(sizes["layers"], 2)}, 2, device, softmax=name == "softmax")
     expected = outputs(network, network.step)
     step = WAYS[name](network)
@@ -217,7 +217,7 @@ def main():
                 torch.set_float32_matmul_precision("high")
                 for batch in batches:
                     say(peer=name, model=model, batch=batch, values_per_s=measure(name, sizes, batch, seconds))
-            except (RuntimeError, ImportError, AttributeError) as error:  # no compiler, or no memory: the others go on
+            except (RuntimeError, ImportError, AttributeError) as error:  # no compiler or no memory: try the others
                 say(peer=name, model=model, skipped=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
 
 

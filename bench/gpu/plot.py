@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plot what bench/gpu/report.py gathered: values per second against the batch, beside what the memory allows.
+"""Plot the figures of bench/gpu/report.py: values per second by batch, with the limit of the memory bandwidth.
 
 plot.py GPU_JSON OUT.png
 """

@@ -1,20 +1,19 @@
 #!/usr/bin/env python3
-"""Gather the figures of bench/gpu/gpu_check in OUT: gpu.json, gpu.md and costs.json, from the parts that there are.
+"""Gather the figures of bench/gpu/gpu_check in OUT into gpu.json, gpu.md and costs.json, as far as its logs exist.
 
     report.py OUT
 
 gpu.json is a list of {what, model, numerics, batch, per_s, unit, gpu, driver, ratio_to_paper,
-ratio_to_peer, share_of_limit}; a ratio is null where there is nothing to hold the figure against. `what` is engine,
-grpc, or for comparison the engine held to one way of stepping: operations, clusters of N
-times M.
+ratio_to_peer, share_of_limit}; a ratio is null if there is no figure to compare with. `what` is engine or grpc, or for
+comparison the engine with one fixed way of stepping: operations, or clusters of N times M.
 
-The limit of a step is the bytes that it must move (the weights once; each state read and written, or with replay read
-with half its log, and one time in L written) at the bandwidth measured in the same run: of the cache where all of it
-fits there, else of copies. It counts neither launches nor arithmetic. The peer is the fastest of the linear
-loops in PyTorch at that batch.
+The limit of a step is the time to move its bytes at the bandwidth that the same run measured: the cache's if
+everything fits there, else that of copies. The bytes are the weights once, and each state read and written. With
+replay, a state is read with half its log, and written once in L steps. Launches and arithmetic do not count. The peer
+is the fastest of the linear loops in PyTorch at that batch.
 
-costs.json has the constants of layer_cycles() (kernels/cuda/layer_costs.h), as the ceilings of this run measured them:
-`gpu_steps BUNDLE --costs OUT/costs.json` chooses shapes of clusters by them. Other constants keep their defaults.
+costs.json has the constants of layer_cycles() (kernels/cuda/layer_costs.h), as the ceilings of this run measured them.
+`gpu_steps BUNDLE --costs OUT/costs.json` chooses the shapes of clusters with them. Other constants keep their defaults.
 """
 
 import json
@@ -26,8 +25,8 @@ import sys
 # Images per second of Katharopoulos et al. (2020): one at a time on a GPU, and at their best batch.
 PAPER = {"random-mnist": (1 / 7.3, 142.8), "random-cifar10": (1 / 61.3, 17.85)}
 
-# Defaults of LayerCosts in kernels/cuda/layer_costs.h, in cycles or in bytes a cycle, and the ceilings that they
-# estimate. A ceiling in gigabytes per second is of one block, or of all blocks together.
+# Defaults of LayerCosts in kernels/cuda/layer_costs.h, in cycles or in bytes a cycle, and the ceilings that estimate
+# them. A ceiling in gigabytes per second is for one block, or for all blocks together.
 LAYER_COSTS = {"meeting": 700, "cache_block": 48, "cache": 4200, "memory_block": 40, "memory": 2400}
 MEETING_BYTES = 512  # from each block, in the meetings whose median becomes the cost
 COSTS = {
@@ -47,7 +46,7 @@ RATES = {
 
 
 def layer_costs(ceilings):
-    """The costs that these ceilings measured, as read_layer_costs() of kernels/cuda/layer_costs.h reads them."""
+    """The costs measured by these ceilings, in the form that read_layer_costs() of kernels/cuda/layer_costs.h reads."""
     mhz = ceilings.get("clock_mhz")
     if not mhz:
         return {}
@@ -66,7 +65,7 @@ def layer_costs(ceilings):
 
 
 def costs(ceilings):
-    """Rows of a table: each ceiling, in cycles as well, and the constant of layer_cycles() that estimates it."""
+    """Rows of a table: each ceiling, also in cycles, and the constant of layer_cycles() that it estimates."""
     mhz = ceilings.get("clock_mhz")
     for names, unit, per_cycle, cycles in (
         (COSTS, "us", "cycles", lambda us: us * mhz),
@@ -87,7 +86,7 @@ def costs(ceilings):
 
 
 def lines(path):
-    """The JSON objects among the lines of a log; none where there is no log, or where one was cut."""
+    """The JSON objects among the lines of a log. Lines that were cut are skipped, and a missing log has none."""
     if not path.exists():
         return []
     found = []
@@ -102,14 +101,14 @@ def lines(path):
 
 
 def limit_of(step, ceilings):
-    """Values per second that the memory allows, or None."""
+    """The values per second that the memory bandwidth allows, or None."""
     if "copy_gb_s" not in ceilings:
         return None
     weights = step["parameters"] * (2 if "/bf16/" in step["numerics"] else 4)
     state = step["state_bytes"]
     states = step.get("slot_bytes", state) * step["batch"]
     replay = re.search(r"\+replay(\d+)", step["numerics"])
-    if replay:  # of the log half is read on average
+    if replay:  # half of the log is read on average
         rare = 1 / int(replay.group(1))
         moved = weights + step["batch"] * (state * (1 + rare) + (step["slot_bytes"] - state) * (0.5 + rare))
     else:

@@ -12,7 +12,7 @@ std::string base64_of(std::string_view text) {
   return base64(std::vector<uint8_t>(text.begin(), text.end()));
 }
 
-TEST(Base64, IsThatOfTheStandard) {
+TEST(Base64, MatchesTheStandard) {
   EXPECT_EQ(base64_of(""), "");
   EXPECT_EQ(base64_of("f"), "Zg==");
   EXPECT_EQ(base64_of("fo"), "Zm8=");
@@ -31,7 +31,7 @@ TEST(Base64, ReadsWhatItWrites) {
   }
 }
 
-TEST(Base64, IsAsLongAsItSays) {
+TEST(Base64, HasTheLengthOfBase64Length) {
   for (size_t bytes = 0; bytes < 50; ++bytes) {
     EXPECT_EQ(std::ssize(base64(std::vector<uint8_t>(bytes))), base64_length(bytes));
   }

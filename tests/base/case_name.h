@@ -1,4 +1,4 @@
-// Names of tests that run for a list of cases: they say which case it is.
+// Names for tests that run over a list of cases: the name identifies the case.
 #pragma once
 
 #include <cctype>
@@ -7,7 +7,7 @@
 
 namespace runnel {
 
-// "3_n_65": the number of the case, and the letters and digits of a text about it.
+// "3_n_65": the index of the case, and the letters and digits of a text that describes it.
 inline std::string case_name(size_t index, std::string_view what) {
   constexpr size_t kMost = 40;
   std::string name = std::to_string(index);

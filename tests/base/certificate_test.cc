@@ -77,7 +77,7 @@ TEST_F(CertificateTest, FilesOfOtherThingsAreRefused) {
   EXPECT_THAT(error(), HasSubstr(path("key.pem") + " is encrypted"));
 }
 
-TEST_F(CertificateTest, FilesThatAreNotThereOrTooLongAreNamed) {
+TEST_F(CertificateTest, MissingOrTooLongFilesAreNamed) {
   EXPECT_EQ(read_identity(path("none"), path("key.pem"), system_clock::now()).status().code(),
             Code::kNotFound);
   write("key.pem", std::string((1 << 20) + 1, 'x'));

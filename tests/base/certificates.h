@@ -1,4 +1,4 @@
-// Authorities and certificates for tests, made as they are needed.
+// Authorities and certificates that tests create when they need them.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ struct PemPair {
   std::string certificate, key;
 };
 
-// Signs certificates that hold from an hour ago for a day.
+// Signs certificates that are valid from an hour ago, for a day.
 class TestAuthority {
  public:
   explicit TestAuthority(const std::string& name);
 
   const std::string& pem() const { return pem_; }
 
-  // `names` as OpenSSL writes them: "DNS:localhost,IP:127.0.0.1".
+  // `names` in OpenSSL's notation: "DNS:localhost,IP:127.0.0.1".
   PemPair issue(const std::string& subject, const std::string& names = "IP:127.0.0.1") const;
 
  private:

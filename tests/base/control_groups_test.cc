@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-// The files of a system, under a directory of their own.
+// The files of a system, in a temporary root directory.
 class ControlGroupsTest : public testing::Test {
  protected:
   ControlGroupsTest() : root_(testing::TempDir() + "groups_XXXXXX") {
@@ -37,7 +37,7 @@ class ControlGroupsTest : public testing::Test {
           "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
           "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
   }
-  // A group of version 2 with 1,000 bytes in use, of which nobody reads 100.
+  // A group of version 2 with 1,000 bytes in use, of which 100 are inactive file pages.
   void use_memory(const std::string& folder) const {
     write(folder + "/memory.current", "1000\n");
     write(folder + "/memory.stat", "anon 900\ninactive_file 100\n");
@@ -71,7 +71,7 @@ TEST_F(ControlGroupsTest, TheOwnGroupOfVersion2Limits) {
   EXPECT_EQ(memory->file, own + "/memory.max");
 }
 
-TEST_F(ControlGroupsTest, TheSmallestOfAllAncestorsHolds) {
+TEST_F(ControlGroupsTest, TheSmallestLimitOfAllAncestorsApplies) {
   version2("/a/b/c");
   write("/sys/fs/cgroup/a/b/c/cpu.max", "max 100000\n");
   write("/sys/fs/cgroup/a/b/cpu.max", "400000 100000\n");
@@ -86,7 +86,7 @@ TEST_F(ControlGroupsTest, TheSmallestOfAllAncestorsHolds) {
   EXPECT_EQ(ControlGroups(root_).cores()->file, "/sys/fs/cgroup/a/cpu.max");
   EXPECT_EQ(ControlGroups(root_).memory()->limit, 8000);
   EXPECT_EQ(ControlGroups(root_).memory()->file, "/sys/fs/cgroup/a/memory.high");
-  // A larger limit of which less is free holds before a smaller one.
+  // A larger limit with less free memory takes precedence over a smaller one.
   write("/sys/fs/cgroup/a/b/memory.current", "8999\n");
   EXPECT_EQ(ControlGroups(root_).memory()->free, 101);
   EXPECT_EQ(ControlGroups(root_).memory()->limit, 9000);
@@ -123,13 +123,13 @@ TEST_F(ControlGroupsTest, ThreadsAreLimitedToo) {
   EXPECT_EQ(ControlGroups(root_).threads()->file, "/sys/fs/cgroup/a/pids.max");
 }
 
-// A container with the host's namespace of groups, of which its own part is mounted.
+// A container in the host's namespace of groups, with only its own part of the tree mounted.
 TEST_F(ControlGroupsTest, AMountCanShowAPartOfTheTree) {
   version2("/docker/1234/inner", "/docker/1234");
   write("/sys/fs/cgroup/inner/cpu.max", "max 100000\n");
   write("/sys/fs/cgroup/cpu.max", "100000 100000\n");
   EXPECT_EQ(ControlGroups(root_).cores()->file, "/sys/fs/cgroup/cpu.max");
-  // Of another part, what is at the mount counts.
+  // For a group outside of the mounted part, the group at the mount counts.
   for (const char* group : {"/../other", "/docker/12345", "/elsewhere"}) {
     version2(group, "/docker/1234");
     EXPECT_EQ(ControlGroups(root_).cores()->file, "/sys/fs/cgroup/cpu.max") << group;
@@ -143,7 +143,7 @@ TEST_F(ControlGroupsTest, BrokenFilesAreNoLimits) {
     EXPECT_FALSE(ControlGroups(root_).cores()) << text;
   }
   write("/sys/fs/cgroup/a/memory.max", "5000\n");
-  EXPECT_FALSE(ControlGroups(root_).memory());  // nobody says how much is used
+  EXPECT_FALSE(ControlGroups(root_).memory());  // the memory in use is unknown
   write("/proc/self/mountinfo",
         "x\n1 2 3\n1 2 3 4 5 6 - cgroup2\n30 24 0:26 /\\9 /a\\04 rw - cgroup2 c rw\n");
   write("/proc/self/cgroup", "\n:\n0\n0:\n0::\n");

@@ -1,4 +1,4 @@
-// A wait until another thread or process has done its part.
+// Waits until another thread or process has reached a state.
 #pragma once
 
 #include <chrono>
@@ -7,7 +7,7 @@
 
 namespace runnel {
 
-// Asks again and again, for a minute at most, until `holds`.
+// Calls `holds` repeatedly until it returns true, for at most a minute.
 inline bool eventually(const std::function<bool()>& holds) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!holds()) {

@@ -36,7 +36,7 @@ TEST(Field, ATableHasTheWordsOfADoor) {
   EXPECT_EQ(word_in(kTable, "stop"), "");
 }
 
-TEST(Field, WhatIsNotClosedStaysAsItIs) {
+TEST(Field, UnclosedMarksNameNoField) {
   for (const char* const text : {"\x1f",
                                  "a\x1f"
                                  "b",
@@ -44,7 +44,7 @@ TEST(Field, WhatIsNotClosedStaysAsItIs) {
                                  "a\x1e"
                                  "b"}) {
     EXPECT_EQ(first_field(text), "");
-    rendered(text, shouted);  // ends
+    rendered(text, shouted);  // returns
   }
 }
 

@@ -9,7 +9,7 @@
 namespace runnel {
 namespace {
 
-TEST(FileStamp, TellsAReplacedFileFromTheOneOfBefore) {
+TEST(FileStamp, DistinguishesAReplacedFile) {
   const TestFolder folder;
   folder.write("a", "same");
   const FileStamp before = file_stamp(folder.path("a"));
@@ -22,7 +22,7 @@ TEST(FileStamp, TellsAReplacedFileFromTheOneOfBefore) {
   EXPECT_EQ(file_stamp(folder.path("none")), FileStamp());
 }
 
-TEST(FileStamp, OfADirectoryKnowsItsFilesButThoseForPeople) {
+TEST(FileStamp, OfADirectoryCoversItsFilesExceptDocumentation) {
   const TestFolder folder;
   EXPECT_TRUE(directory_stamp(folder.path("none")).empty());
   folder.write("config.json", "{}");

@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 std::string random_text(int64_t count) { return std::string(as_text(random_bytes(count, 1))); }
 
-TEST(File, ReadsWhatWasWritten) {
+TEST(File, ReadsAWrittenFile) {
   const TestFolder folder;
   const std::string path = folder.path("a");
   const std::string bytes = random_text(2'500'000);
@@ -32,7 +32,7 @@ TEST(File, LeavesNothingButTheFile) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
 }
 
-TEST(File, NamesWhatIsWrong) {
+TEST(File, NamesTheFault) {
   const TestFolder folder;
   const Status none = read_file(folder.path("none"), 10).status();
   EXPECT_EQ(none.code(), Code::kNotFound);
@@ -48,7 +48,7 @@ TEST(File, NamesWhatIsWrong) {
   EXPECT_TRUE(check_writable("somewhere.png").ok());
 }
 
-TEST(File, RefusesWhatIsNotARegularFileWithoutWaitingForIt) {
+TEST(File, RefusesOtherFilesWithoutWaitingForThem) {
   const TestFolder folder;
   const Status directory = read_file(folder.path("."), 10).status();
   EXPECT_EQ(directory.code(), Code::kInvalidArgument);
@@ -64,7 +64,7 @@ TEST(File, WritesIntoADeviceInsteadOfReplacingIt) {
   EXPECT_TRUE(S_ISCHR(info.st_mode));
 }
 
-TEST(File, IsPrivateWhereNobodyElseMayReadOrChangeIt) {
+TEST(File, IsPrivateIfNobodyElseMayReadOrChangeIt) {
   const TestFolder folder;
   const std::string path = folder.path("key");
   folder.write("key", random_bytes(4, 1));

@@ -24,7 +24,7 @@ TEST(Hex, ReadsBackEveryByteAndNothingElse) {
   }
 }
 
-// The hash names sessions of retried calls and seeds them: it is a contract.
+// The hash names the sessions of retried calls and seeds them, so its values must never change.
 TEST(Hash, IsFnv1aOf64Bits) {
   EXPECT_EQ(hex(hash_of("")), "cbf29ce484222325");
   EXPECT_EQ(hex(hash_of("a")), "af63dc4c8601ec8c");

@@ -27,7 +27,7 @@ TEST(ParseJson, ReadsEveryKindOfValue) {
   EXPECT_EQ(parse_json("18446744073709551615", "", kLimits)->get<uint64_t>(), UINT64_MAX);
 }
 
-TEST(ParseJson, RefusesWhatIsNotJson) {
+TEST(ParseJson, RefusesOtherText) {
   for (const char* const text :
        {"", "{", R"({"a")", "{} {}", "1 2", "{\"a\":\xff}", "\"\xc3\"", "\"\\ud800\"", "// x\n{}",
         "[1,]", "{a: 1}", "'a'", "NaN", "1e999", "01", "\"\t\""}) {
@@ -66,7 +66,7 @@ TEST(Json, IsShownInMessagesAndWrittenAsText) {
   EXPECT_EQ(json_text({{"z", 1}}, 2), "{\n  \"z\": 1\n}");
 }
 
-TEST(Fields, KeepTheFirstFaultAndGoOnWithHarmlessValues) {
+TEST(Fields, KeepTheFirstFaultAndContinueWithHarmlessValues) {
   const Json tree = *parse_json(R"({"size": 9, "on": 1, "kind": "c"})", "", kLimits);
   const std::string file = "a.json";
   Faults faults(file);

@@ -64,7 +64,7 @@ TEST(Mailbox, AClosedOneRefusesButCanBeEmptied) {
 
 TEST(Mailbox, WaitEndsWithAnItemANudgeACloseOrTheTime) {
   Mailbox<int> mailbox(1, kBytes);
-  mailbox.wait(std::chrono::milliseconds(1));  // returns by itself
+  mailbox.wait(std::chrono::milliseconds(1));  // returns after the timeout
   for (const auto& wake :
        std::vector<std::function<void()>>{[&] { EXPECT_TRUE(mailbox.put(1, 0)); },
                                           [&] { mailbox.nudge(); }, [&] { mailbox.close(); }}) {

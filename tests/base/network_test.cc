@@ -17,7 +17,7 @@ sockaddr_storage address_of(int family, const char* text) {
   return address;
 }
 
-TEST(Network, LoopbackIsThisMachineAlone) {
+TEST(Network, LoopbackIsOnlyThisMachine) {
   for (const char* own : {"127.0.0.1", "127.255.0.9"}) {
     EXPECT_TRUE(is_loopback(address_of(AF_INET, own))) << own;
   }

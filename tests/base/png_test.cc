@@ -8,8 +8,8 @@
 namespace runnel {
 namespace {
 
-// That pixels come back is shown where files are read: PngFile.*.
-TEST(Png, AFileIsNoLongerThanItSays) {
+// The tests PngFile.* check that files decode to the same pixels.
+TEST(Png, AFileIsNoLongerThanPngBytes) {
   for (const int channels : {1, 3}) {
     for (const auto& [height, width] : {std::pair{1, 1}, {1, 300}, {300, 1}, {257, 130}}) {
       const PngShape shape = {.height = height, .width = width, .channels = channels};

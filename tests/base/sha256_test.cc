@@ -17,8 +17,8 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
-// The examples of FIPS 180-4 that NIST publishes.
-TEST(Sha256, IsThatOfTheStandard) {
+// NIST's published examples for FIPS 180-4.
+TEST(Sha256, MatchesTheStandard) {
   EXPECT_EQ(hex_of(sha256_of({})),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(hex_of(sha256_of(bytes_of("abc"))),

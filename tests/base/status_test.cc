@@ -25,7 +25,7 @@ TEST(Status, CarriesARetryHint) {
   EXPECT_EQ(status.retry_after(), std::chrono::milliseconds(250));
 }
 
-TEST(Status, SaysWhatRefused) {
+TEST(Status, CarriesTheReasonOfARefusal) {
   Status status(Code::kResourceExhausted, "full");
   EXPECT_EQ(status.reason(), "");
   status.with_reason("mailbox");
@@ -52,7 +52,7 @@ TEST(Result, HoldsAValueOrAReason) {
   EXPECT_EQ(bad.status().code(), Code::kInvalidArgument);
 }
 
-TEST(Result, MovesWhatCannotBeCopied) {
+TEST(Result, MovesAValueThatCannotBeCopied) {
   Result<std::unique_ptr<int>> result = std::make_unique<int>(7);
   const std::unique_ptr<int> taken = std::move(result).value();
   EXPECT_EQ(*taken, 7);

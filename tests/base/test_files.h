@@ -1,4 +1,4 @@
-// Files that a test makes, in a directory of its own.
+// Files that a test creates, in a temporary directory.
 #pragma once
 
 #include <unistd.h>
@@ -25,7 +25,7 @@ class TestFolder {
 
   std::string path(const std::string& name) const { return path_ / name; }
 
-  // Writes a file and gives its path.
+  // Writes a file and returns its path.
   std::string write(const std::string& name, std::span<const uint8_t> bytes) const {
     std::ofstream file(path_ / name, std::ios::binary);
     file.write(reinterpret_cast<const char*>(bytes.data()),

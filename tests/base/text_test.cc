@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-TEST(Text, TamesWhatSteersTerminals) {
+TEST(Text, EscapesTerminalControlCharacters) {
   EXPECT_EQ(tame("plain\ttext\n"), "plain\ttext\n");
   EXPECT_EQ(tame("a\rb\x7f"), "a\\x0db\\x7f");
   EXPECT_EQ(tame("\u00e9\u2588"), "\u00e9\u2588");

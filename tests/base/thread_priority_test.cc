@@ -12,7 +12,7 @@ namespace {
 
 int own_nice() { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }
 
-TEST(ThreadPriority, IsThatOfTheThreadAlone) {
+TEST(ThreadPriority, AffectsOnlyItsThread) {
   const int before = own_nice();
   int computing = 0;
   std::thread([&] {

@@ -36,7 +36,7 @@ TEST(Utf8, WholeTextStaysAsItIs) {
   EXPECT_EQ(decode(zero), zero);
 }
 
-// The table of the Unicode standard, section 3.9, and its neighbours.
+// The table in section 3.9 of the Unicode standard, and similar sequences.
 TEST(Utf8, EachMaximalPartOfACharacterBecomesOneReplacement) {
   EXPECT_EQ(decode("\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41"), bad(8) + "A");
   EXPECT_EQ(decode("\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41"), bad(8) + "A");
@@ -71,8 +71,8 @@ TEST(Utf8, ACharacterGoesOutWithItsLastByte) {
   EXPECT_EQ(text, "x\xF0\x9F\x8C\x8Ay");
 }
 
-// Bytes near the edges of the ranges, cut anywhere.
-TEST(Utf8, CutsChangeNothingAndWhatComesOutIsValid) {
+// Bytes close to the edges of the ranges, cut at any place.
+TEST(Utf8, CutsChangeNothingAndTheOutputIsValid) {
   std::mt19937 random(5);
   constexpr std::string_view kEdges =
       "aA\x7F\x80\x8F\x90\x9F\xA0\xBF\xC1\xC2\xC3\xDF\xE0\xE1\xED\xEF\xF0\xF1\xF4\xF5\xFF";

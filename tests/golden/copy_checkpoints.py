@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Write golden files of small checkpoints whose logits were made by the original code of each family.
+"""Write the golden files of small checkpoints whose logits were computed by the original code of each family.
 
     build/python/bin/python tests/golden/copy_checkpoints.py ../shared/data/recurrences [--check]
 
 Each folder of the data has config.json, model.safetensors and expected.npz: tokens [T], and logits [T, V] after each
 token. NAME/{config.json,model.safetensors} are copies. NAME/golden.bin has the tokens, the logits of the vocabulary
-and the log-probabilities that follow from them, in the form that make_recurrences.py writes. Only checkpoints with
-random weights are copied. --check compares the files with the stored ones and writes nothing.
+and the log-probabilities that follow from them, in the format of make_recurrences.py. Only checkpoints with random
+weights are copied. --check compares the files with the stored ones and writes nothing.
 """
 
 import argparse
@@ -22,7 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "python"
 
 from runnel_client import bundle
 
-# Folders here begin with the library that computed the logits: flash-linear-attention, transformers or state-spaces.
+# The names begin with the library that computed the logits: flash-linear-attention, transformers or state-spaces.
 FOLDERS = {
     "fla_gla": "gla-a",
     "fla_retnet": "retnet-a",

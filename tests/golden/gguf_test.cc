@@ -1,5 +1,5 @@
-// GGUF files written by llama.cpp's package gguf and by its converter (make_gguf.py): blocks, and
-// whole models.
+// GGUF files that llama.cpp's package gguf and its converter have written (make_gguf.py): blocks,
+// and whole models.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 const std::string kFolder = std::string(kGoldenFolder) + "gguf/";
 
-TEST(GoldenGguf, BlocksAreWhatGgufTakesThemFor) {
+TEST(GoldenGguf, BlocksWidenAsInGguf) {
   const auto file = WeightFile::open(kFolder + "blocks.gguf");
   ASSERT_TRUE(file.ok()) << file.status().message();
   int types = 0;
@@ -30,7 +30,7 @@ TEST(GoldenGguf, BlocksAreWhatGgufTakesThemFor) {
     ASSERT_TRUE(blocks.ok() && expected.ok());
     const std::vector<float> numbers = widened(*expected);
     EXPECT_EQ(widened(*blocks), numbers);
-    std::vector<float> part(45);  // from the middle of a run to the middle of another one
+    std::vector<float> part(45);  // from the middle of a run to the middle of another
     widen(*blocks, 50, part);
     EXPECT_TRUE(std::ranges::equal(part, std::span(numbers).subspan(50, part.size())));
   }
@@ -66,7 +66,7 @@ TEST(GoldenGguf, ScalesMustBeFinite) {
     std::vector<std::byte> bytes(tensor->bytes.begin(), tensor->bytes.end());
     const Tensor copy = {stored.type, stored.shape, bytes};
     EXPECT_EQ(first_not_finite(copy), copy.elements());
-    // The scale of MXFP4 is an exponent e, and its largest weight 12 * 2^(e - 128).
+    // The scale of MXFP4 is an exponent e, and its largest weight is 12 * 2^(e - 128).
     const bool is_exponent = stored.type == StoredType::kMxfp4;
     const auto place = static_cast<size_t>(2 * format.bytes + scale + (is_exponent ? 0 : 1));
     bytes[place] = is_exponent ? std::byte{252} : std::byte{0x7B};
@@ -91,7 +91,7 @@ TEST(GoldenGguf, ModelsAgreeWithTheirOwnClasses) {
 }
 
 // Files of llama.cpp's own converter. It adds 1 to norms, takes exponentials, multiplies factors
-// into weights and puts heads into another order, but changes no number of LFM2.
+// into weights and reorders heads, but changes no number of LFM2.
 TEST(GoldenGguf, HybridsAgreeWithTheModelsThatTheyWereMadeOf) {
   constexpr double kTolerance = 1e-4;
   for (const std::string name : {"qwen35", "lfm2", "granitehybrid", "falcon-h1", "nemotron_h"}) {

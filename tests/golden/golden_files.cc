@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kChunk = 64;
 
-// The share of sequence `index` of `count` stored one after another.
+// The part of sequence `index`, of `count` equally long sequences in a row.
 std::vector<float> share(const std::vector<float>& all, size_t index, size_t count) {
   const auto each = static_cast<ptrdiff_t>(all.size() / count);
   const auto begin = all.begin() + static_cast<ptrdiff_t>(index) * each;

@@ -1,4 +1,4 @@
-// Golden files: what a model's own classes made of a sequence, and what runnel makes of it.
+// Golden files: the outputs of a model's own classes for a sequence, and runnel's outputs.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,31 @@ namespace runnel {
 
 constexpr const char* kGoldenFolder = "tests/golden/";
 
-// One sequence and what the real classes made of it.
+// One sequence and its outputs.
 struct Golden {
   std::vector<int32_t> values;
   std::vector<float> head;      // [steps][width], the first steps
   std::vector<float> log_prob;  // of every value but the first
 };
 
-// A file of tensors, and one of them. These and load() fail the test where there is none.
+// A file of tensors, and one of its tensors. These and load() fail the test if there is none.
 WeightFile open(const std::string& path);
 std::vector<float> read(const WeightFile& file, const std::string& name);
 
-// The sequences of tests/golden/FOLDER/golden.bin, which has `count` of them.
+// The sequences of tests/golden/FOLDER/golden.bin, which has `count` sequences.
 std::vector<Golden> load_golden(const std::string& folder, size_t count);
 
 Bundle load(const std::string& directory);
 
-// What a model of the bundle makes of the values on this backend, or on one thread of a CPU.
+// The outputs of the bundle's model for the values, on this backend or on one thread of a CPU.
 Golden run_model(const Bundle& bundle, Backend& backend, const std::vector<int32_t>& values);
 Golden run_model(const Bundle& bundle, Isa isa, const std::vector<int32_t>& values);
 
-// The largest |found - expected| over what each position's outputs are worth: the norm of its row.
+// The largest |found - expected|, relative to the norm of the expected outputs at its position.
 double worst_row_error(const std::vector<float>& found, const std::vector<float>& expected,
                        int width);
 
-// The largest |found - expected| over the larger of 1 and |expected|.
+// The largest |found - expected|, relative to the larger of 1 and |expected|.
 double worst_error(const std::vector<float>& found, const std::vector<float>& expected);
 
 }  // namespace runnel

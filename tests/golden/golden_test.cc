@@ -1,5 +1,5 @@
-// Golden outputs of the fast-transformers classes (make_golden.py), against the reference model and
-// against the model on every instruction set.
+// Compares golden outputs of the fast-transformers classes (make_golden.py) with the reference
+// model and with the model on every instruction set.
 
 #include <gtest/gtest.h>
 
@@ -41,10 +41,10 @@ constexpr std::array kModels = {"image_relu_table",
                                 "map_generalized_gelu",
                                 "gated",
                                 "gated_elu"};
-// The reference model has linear attention only, and does not run these.
+// The reference model has only linear attention, so it does not run these.
 constexpr std::array kSoftmaxModels = {"softmax", "softmax_image"};
 
-// Head outputs and log-probabilities of one sequence, as the reference model has them.
+// Head outputs and log-probabilities of one sequence, by the reference model.
 Golden run_reference(const Bundle& bundle, const std::vector<int32_t>& values) {
   reference::Tensors tensors;
   for (const auto& [name, tensor] : bundle.tensors) tensors[name] = widened(tensor);
@@ -61,8 +61,8 @@ Golden run_reference(const Bundle& bundle, const std::vector<int32_t>& values) {
 }
 
 // Narrow scales (down to e^-7) make log-probabilities 1,000 times as sensitive as the head outputs
-// that they come from: fp32 arithmetic, PyTorch's as well, moves single ones by 1e-4 where it moves
-// outputs by 1e-6.
+// from which they are computed. In fp32, also with PyTorch, some of them are off by 1e-4 when the
+// outputs are off by 1e-6.
 constexpr double kHeadTolerance = 1e-5;
 constexpr double kLogProbTolerance = 5e-4;
 
@@ -74,7 +74,7 @@ void expect_near(const Golden& found, const Golden& golden, int width, double he
   EXPECT_LT(worst_error(found.log_prob, golden.log_prob), log_prob_tolerance);
 }
 
-// The log-probabilities are exactly those of the head outputs found, whatever these are.
+// The log-probabilities must follow from the head outputs that were found, right or wrong.
 void expect_scores_of_own_head(const Golden& found, const std::vector<int32_t>& values,
                                const Head& kind) {
   const int width = kind.width();
@@ -119,7 +119,7 @@ TEST(Golden, TheGpusKernelsAgreeOnSoftmaxAttention) {
   expect_the_gpus_kernels_agree(kSoftmaxModels);
 }
 
-// Its head outputs stay on the device.
+// The head outputs stay on the device, so only log-probabilities are compared.
 TEST(Golden, TheGpuAgrees) {
   const auto backend = make_cuda_backend();
   if (!backend.ok() && backend.status().code() == Code::kFailedPrecondition) {
@@ -202,7 +202,7 @@ double bits_per_dim(Model& model, const std::vector<int32_t>& image) {
   return total / 783 / std::numbers::ln2;
 }
 
-// PyTorch's figures are of fp32.
+// PyTorch's figures are in fp32.
 void expect_bits_per_dim(Model& model, size_t count, double tolerance) {
   const WeightFile file = open(std::string(kGoldenFolder) + "zoo_mnist/golden.bin");
   const std::vector<float> expected = read(file, "bits_per_dim");
@@ -248,7 +248,7 @@ TEST(Golden, BitsPerDimensionOfTestImages) { expect_bits_per_dim({}, Precision::
 
 TEST(Golden, BitsPerDimensionInBf16) { expect_bits_per_dim({}, Precision::kBf16, 100, 2e-3); }
 
-// Twice what was found.
+// The tolerance is twice the error that was measured.
 TEST(Golden, BitsPerDimensionInInt8) { expect_bits_per_dim({}, Precision::kInt8, 100, 4e-3); }
 
 TEST_P(GoldenTest, BitsPerDimensionInInt8) {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write chat/cases.json: what Jinja2, set up as transformers does, makes of the templates in chat/.
+"""Write chat/cases.json: the output of Jinja2, configured as in transformers, for the templates in chat/.
 
     python3 -m venv build/golden && build/golden/bin/pip install jinja2==3.1.6
     build/golden/bin/python tests/golden/make_chat.py [--check]
 
 The templates were written for these tests: together they use every statement, filter, test, method and
-global that published chat templates use. --check compares what it computes with what is stored and writes
+global that published chat templates use. --check compares the output with the stored file and writes
 nothing.
 """
 
@@ -73,7 +73,7 @@ CONVERSATIONS: dict[str, dict[str, Any]] = {
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %}: a scope of its own, and nothing else."""
+    """{% generation %}: it only opens a scope."""
 
     tags = {"generation"}  # noqa: RUF012
 

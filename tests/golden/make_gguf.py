@@ -6,20 +6,20 @@
     build/gguf/bin/pip install torch transformers sentencepiece
     build/gguf/bin/python tests/golden/make_gguf.py --llama llama_cpp_python-0.3.36/vendor/llama.cpp [--check]
 
-gguf/blocks.gguf    for each type T of blocks a tensor T, and T.f32, what gguf dequantizes it to. Q4_0, Q5_0,
-                    Q8_0 and MXFP4 are quantized by gguf from T.from; it has no quantizer for the others, which
-                    are random bits with finite scales.
-gguf/rwkv7.gguf     the model in rwkv7_official, whose golden.bin holds its outputs
+gguf/blocks.gguf    for each type T of blocks, a tensor T, and its numbers as gguf dequantizes them, T.f32. gguf
+                    quantizes Q4_0, Q5_0, Q8_0 and MXFP4 from T.from. It has no quantizer for the other types,
+                    which are random bits with finite scales.
+gguf/rwkv7.gguf     the model in rwkv7_official, whose golden.bin has its outputs
 gguf/mamba2.gguf    the model in mamba2_state_spaces, likewise, without its padding
 
-The keys and the names of tensors are those that gguf has for the architecture. What llama.cpp's converters do
-to the numbers besides (their code is not in the package) is repeated here.
+The keys and the names of tensors are gguf's for the architecture. llama.cpp's converters, which are not in the
+package, also change numbers: this script makes the same changes.
 
 With --llama the converter itself writes the hybrid models of HYBRIDS. Its sources are in PyPI's source archive of
 llama-cpp-python.
 
 gguf/NAME/          config.json, model.safetensors and golden.bin of a random model, as make_hybrids.py describes
-gguf/NAME.gguf      what convert_hf_to_gguf.py makes of the folder, without a vocabulary
+gguf/NAME.gguf      the output of convert_hf_to_gguf.py for the folder, without a vocabulary
 
 --check compares the equations of make_hybrids.py with the classes of transformers and writes nothing.
 """
@@ -38,7 +38,7 @@ import make_hybrids
 import numpy as np
 from make_recurrences import Config, bundle, random_tensor
 
-# Of the sources of llama.cpp where they are given. The folder beside this file has the name of the package, too.
+# The package of llama.cpp's sources, if they are given. The folder gguf/ next to this file has the same name.
 if "--llama" in sys.argv:
     sources = sys.argv[sys.argv.index("--llama") + 1]
     sys.path[:0] = [sources, sources + "/gguf-py"]
@@ -47,7 +47,7 @@ Type = gguf.GGMLQuantizationType
 
 HERE = Path(__file__).parent
 OUT = HERE / "gguf"
-# Bytes of each block's start of fp16 scales, and their number.
+# The number of bytes of each block before its fp16 scales, and the number of these scales.
 SCALES = {Type.Q4_K: (0, 2), Type.Q5_K: (0, 2), Type.Q6_K: (208, 1), Type.IQ4_NL: (0, 1)}
 QUANTIZED = (Type.Q4_0, Type.Q5_0, Type.Q8_0, Type.MXFP4)
 
@@ -106,7 +106,7 @@ def add_named(writer: gguf.GGUFWriter, names: gguf.TensorNameMap, name: str, num
     found = names.get_name(name, try_suffixes=(".weight", ".bias"))
     assert found is not None, name
     numbers = np.ascontiguousarray(numbers, dtype=np.float32)
-    # As the converter of the type BF16: matrices, but not the low-rank ones that it keeps in F32.
+    # Like the converter for type BF16: matrices, except the low-rank ones, which it keeps in F32.
     if numbers.ndim == 2 and name.endswith("weight") and np.all(numbers.view(np.uint32) & 0xFFFF == 0):
         writer.add_tensor(found, gguf.quants.quantize(numbers, Type.BF16), raw_dtype=Type.BF16)
     else:
@@ -133,7 +133,7 @@ def write_rwkv7() -> None:
         block = f"blocks.{layer}.att."
         fused = np.stack([tensors.pop(block + "x_" + letter).reshape(-1) for letter in "rwkvag"])
         writer.add_tensor(f"blk.{layer}.time_mix_lerp_fused.weight", fused.reshape(6, 1, 1, -1))
-        if layer == 0:  # never read; llama.cpp wants the tensors
+        if layer == 0:  # never used, but llama.cpp needs the tensors
             for index in "012":
                 tensors[block + "v" + index] = tensors[block + "a" + index]
     for name, numbers in tensors.items():
@@ -142,7 +142,7 @@ def write_rwkv7() -> None:
             numbers = numbers.T
         if name.endswith("r_k"):
             numbers = numbers.reshape(-1)
-        # The converter's own names for the checkpoint of BlinkDL.
+        # The converter's own names for BlinkDL's checkpoint.
         if name == "emb.weight":
             name = "model.embeddings.weight"
         name = name.replace("blocks.0.ln0", "model.pre_ln").replace("blocks", "model.layers")
@@ -187,8 +187,8 @@ def write_mamba2() -> None:
     save(writer)
 
 
-# The hybrid models that the converter writes: the type of their weights, in the safetensors file and in the GGUF file,
-# and the config. They have the groups, layers and factors in which the architectures differ.
+# The hybrid models that the converter writes: the type of their weights in the safetensors file and in the GGUF file,
+# and the config. They cover the groups, layers and factors in which the architectures differ.
 SMALL: Config = {"hidden_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 37}
 SMALL |= {"max_position_embeddings": 512, "tie_word_embeddings": False}
 MAMBA: Config = {"mamba_n_heads": 4, "mamba_d_state": 6, "mamba_d_conv": 3, "mamba_n_groups": 2, "mamba_d_head": 8}
@@ -247,12 +247,12 @@ HYBRIDS: dict[str, tuple[str, Config]] = {
 }
 
 
-# Part of the layer that predicts a second token, in Qwen3.5's files. Nobody reads it.
+# Part of a layer in Qwen3.5's files that predicts a second token. It is not used.
 MTP = {"mtp.fc.weight": (16, 32), "mtp.norm.weight": (16,), "mtp.layers.0.input_layernorm.weight": (16,)}
 
 
 def write_hybrid(name: str) -> None:
-    """The random model, and its outputs by the equations."""
+    """Writes the random model, and its outputs by the equations."""
     dtype, config = HYBRIDS[name]
     model = make_hybrids.Hybrid(config)
     rng = np.random.Generator(np.random.PCG64([18, list(HYBRIDS).index(name)]))
@@ -269,13 +269,13 @@ def write_hybrid(name: str) -> None:
 
 
 def convert(name: str) -> None:
-    """By llama.cpp's converter, as its command line does it, but for the vocabulary, which the model does not have."""
+    """Runs llama.cpp's converter like its command line, except for the vocabulary, which the model does not have."""
     conversion: Any = importlib.import_module("conversion")
     dtype, config = HYBRIDS[name]
     kinds = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f32": gguf.LlamaFileType.ALL_F32}
     converter = conversion.get_model_class(config["architectures"][0])
     converter.set_vocab = lambda self: self._set_vocab_none()
-    # Nemotron-H's config as it is: transformers adds keys of experts, and the converter would see another model.
+    # Nemotron-H's config is given unchanged: transformers would add keys of experts, which mislead the converter.
     more = {"hparams": dict(config)} if name == "nemotron_h" else {}
     converter(OUT / name, kinds[dtype], OUT / f"{name}.gguf", **more).write()
 

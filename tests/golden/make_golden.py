@@ -5,18 +5,18 @@
     build/golden/bin/pip install --no-build-isolation pytorch-fast-transformers==0.4.0
     build/golden/bin/python tests/golden/make_golden.py --mnist t10k-images-idx3-ubyte.gz
 
-Without --mnist the 100 test images in mnist_test_100.idx3-ubyte stay as they are. --check compares
-what it computes with what is stored and writes nothing. --only does one of the parts:
+Without --mnist the 100 test images in mnist_test_100.idx3-ubyte do not change. --check compares the
+results with the stored files and writes nothing. --only writes one of the parts:
 
   models    NAME/{config.json,model.safetensors,golden.bin}: small random models. golden.bin is a
-            safetensors file: values [T + 1] (whole numbers as F32), head [T, outputs] (what the
-            head gave after value t), log_prob [T] (natural, of value t + 1 given values 0..t; the
+            safetensors file: values [T + 1] (whole numbers as F32), head [T, outputs] (the head's
+            outputs after value t), log_prob [T] (natural, of value t + 1 given values 0..t; the
             training form for mixtures).
   mnist     zoo_mnist/golden.bin, of zoo/mnist-small on test images: values [8, 784], head [8, 200, 30],
             log_prob [8, 783], bits_per_dim [100]; the last also in zoo_mnist/bits_per_dim.json.
   samples   zoo_mnist/samples.idx3-ubyte: the first 64 of the digits that the plain PyTorch loop
             samples from zoo/mnist-small in float32; zoo_mnist/samples.json: the bits per dimension of
-            each of the 64 and, over all digits sampled, mean, deviation and standard error, scored
+            each of the 64 and, over all sampled digits, mean, deviation and standard error, scored
             in float64.
             Another version of torch may draw other digits.
 """
@@ -41,11 +41,11 @@ from runnel_client import bundle, random_bundle
 from runnel_client.authors import Recurrent, attention_layer, feature_map
 
 STEPS = 200
-FEATURE_STEPS = 256  # of models with another feature map than elu(x) + 1
+FEATURE_STEPS = 256  # of models with a feature map other than elu(x) + 1
 SCORED_IMAGES = 100
 STORED_SAMPLES = 64
 
-# One model per way in which sizes or choices can break; no size is a power of two without need.
+# One model for each way in which sizes or choices can break. No size is a power of two unnecessarily.
 MODELS = {
     "image_relu_table": "--width 24 --heads 3 --query-size 8 --value-size 8 --ffn 40 --components 3 --image 19x11x1",
     "image_gelu_rgb": "--width 22 --heads 3 --query-size 5 --value-size 7 --ffn 37 --components 2 "
@@ -84,8 +84,8 @@ FEATURE_FLAGS = " --values 11 --endless --combine add"
 
 
 class RandomFeatureAttention(torch.nn.Module):
-    """Gated random feature attention (Peng et al. 2021), which fast-transformers does not have: its
-    feature maps in a recurrence of our own."""
+    """Gated random feature attention (Peng et al. 2021), which fast-transformers lacks: its feature
+    maps in our own recurrence."""
 
     def __init__(self, model):
         super().__init__()
@@ -127,7 +127,7 @@ def build_attention(model):
 
 
 def read_model(directory, dtype):
-    """A bundle's model on the recurrent classes of fast-transformers."""
+    """A bundle's model, with the recurrent classes of fast-transformers."""
     with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
     stored = bundle.read_safetensors(os.path.join(directory, "model.safetensors"))
@@ -140,7 +140,7 @@ def is_mixture(model):
 
 
 def mixture_log_prob(head, values):
-    """The training form: head [..., 3 K] and values [...] -> natural log-probabilities [...]."""
+    """Log-probabilities as in training: head [..., 3 K] and values [...] -> [...], natural."""
     logits, means, raw = head.chunk(3, dim=-1)
     log_scale = raw.clamp(min=-7.0)
     y = (values.to(head.dtype) / 255 * 2 - 1).unsqueeze(-1)
@@ -156,7 +156,7 @@ def mixture_log_prob(head, values):
 
 
 def threshold_distance(head, values):
-    """How far, relatively, the nearest bin mass is from the threshold between the inner forms."""
+    """The relative distance of the nearest bin mass from the threshold between the inner forms."""
     _, means, raw = head.chunk(3, dim=-1)
     y = (values.to(head.dtype) / 255 * 2 - 1).unsqueeze(-1)
     scale = raw.clamp(min=-7.0).exp()
@@ -165,7 +165,7 @@ def threshold_distance(head, values):
 
 
 def sample(head, generator):
-    """One byte per row of head [N, 3 K], as the paper's authors draw it."""
+    """One byte per row of head [N, 3 K], drawn as in the code of the paper's authors."""
     logits, means, raw = head.chunk(3, dim=-1)
     component = torch.multinomial(torch.softmax(logits, dim=-1), 1, generator=generator)
     mean, scale = (
@@ -194,7 +194,7 @@ def run(model, values, keep):
 
 
 class Output:
-    """Writes the files, or compares them with the existing ones."""
+    """Writes the files, or compares them with the stored ones."""
 
     def __init__(self, compare):
         self.compare = compare
@@ -253,7 +253,7 @@ def make_models(output):
             vocabulary - 1,
             0,
             vocabulary - 1,
-        ]  # the ends of the range have forms of their own
+        ]  # the ends of the range have their own forms
         values = torch.from_numpy(values).unsqueeze(0)
         head, log_prob = run(model, values, steps)
         if is_mixture(model):
@@ -275,7 +275,7 @@ def idx_bytes(images):
 
 
 def bits_per_dim(log_prob):
-    """The mean over all predicted values of each row, in bits."""
+    """The mean of each row over all predicted values, in bits."""
     return (-log_prob.mean(dim=1) / math.log(2)).numpy()
 
 
@@ -301,7 +301,7 @@ def make_mnist(output, mnist):
 
 
 def sample_digits(model, count, seed):
-    """Digits [count, 784] by the plain loop: 0 first, then each byte drawn and fed back."""
+    """Digits [count, 784] by the plain loop: it begins with 0, then draws each byte and feeds it back."""
     generator = torch.Generator().manual_seed(seed)
     values, state = torch.zeros(count, 784, dtype=torch.int64), None
     with torch.no_grad():

@@ -4,9 +4,9 @@
     build/python/bin/python tests/golden/make_hybrids.py [--check] [--only NAME] [--given FOLDER]
 
 NAME/{config.json,model.safetensors,golden.bin}, as make_recurrences.py describes. The models of MODELS are random, and
-their outputs follow from the equations, in float64 with numpy alone. Those of GIVEN were made by the classes of
-transformers 5.23.0 in float32; --given FOLDER takes them from FOLDER/NAME with the logits of its expected.npz, and
---check compares the equations with them, too.
+their outputs follow from the equations, in float64 with numpy alone. The outputs of GIVEN were computed by the classes
+of transformers 5.23.0 in float32. --given FOLDER reads these models from FOLDER/NAME, with the logits of its
+expected.npz. --check compares the equations with them, too.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def number(x: Any) -> float:
 
 
 class Hybrid:
-    """Qwen3.5's text model, LFM2, Granite-4.0-H, Falcon-H1 and Nemotron-H, one value after another."""
+    """Qwen3.5's text model, LFM2, Granite-4.0-H, Falcon-H1 and Nemotron-H, stepped one value at a time."""
 
     def __init__(self, config: Config):
         self.type = config["model_type"]
@@ -245,7 +245,7 @@ class Hybrid:
         return of_down * linear(p, "down_proj", hidden)
 
     def rotate(self, x: Array, position: int) -> Array:
-        """The first `rotated` numbers of each head; number i goes with number i + rotated / 2."""
+        """Rotates the first `rotated` numbers of each head: number i pairs with number i + rotated / 2."""
         half = self.rotated // 2
         angle = position * self.theta ** (-np.arange(half) / max(half, 1))
         low, high, rest = x[:, :half], x[:, half : 2 * half], x[:, 2 * half :]
@@ -407,7 +407,7 @@ def make(name: str, compare: bool) -> None:
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
         file.write(json.dumps(config, indent=2) + "\n")
-    if "text_config" in config:  # what a published file has besides the text model, and nobody reads
+    if "text_config" in config:  # tensors of a published file outside the text model, which are not used
         tensors |= {key: np.zeros((2, 3), np.float32) for key in ("model.visual.patch.weight", "mtp.fc.weight")}
     write(os.path.join(folder, "model.safetensors"), tensors, dtype)
     write(os.path.join(folder, "golden.bin"), golden, "f32")

@@ -9,10 +9,10 @@
 
 NAME/{config.json,model.safetensors,golden.bin}: small models of random weights. golden.bin is a safetensors file:
 values [T + 1] (whole numbers as F32), head [T, outputs] (the logits after value t), log_prob [T] (natural, of value
-t + 1 given values 0..t). --check compares what it computes with what is stored and writes nothing; --only NAME makes
-one. published.json is the config.json that the model's own library saves, where it has one.
+t + 1 given values 0..t). --check compares the results with the stored files and writes nothing; --only NAME makes one
+model. published.json is the config.json that the model's own library saves, if it saves one.
 
-Triton's kernels run in its interpreter. They are not tuned there, which would need a GPU to measure.
+Triton's kernels run in its interpreter, without tuning, which would need a GPU.
 """
 
 import argparse
@@ -39,12 +39,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "python"
 from runnel_client import bundle
 
 STEPS = 48
-Autotuner.do_bench = lambda self, call, quantiles: (0.0, 0.0, 0.0)  # the first configuration is as good as any
+Autotuner.do_bench = lambda self, call, quantiles: (0.0, 0.0, 0.0)  # the first configuration will do
 torch.cuda.device = lambda index: contextlib.nullcontext()  # kernels ask for the device of their tensors
 
 
 def random_tensor(rng, name, shape):
-    """Numbers of such sizes that no part of a network is lost beside the others."""
+    """Random numbers of such sizes that every part of a network affects its outputs."""
 
     def normal(mean, deviation):
         return mean + deviation * rng.standard_normal(shape)
@@ -68,7 +68,7 @@ def random_tensor(rng, name, shape):
 
 
 def random_tensors(seed, shapes, dtype):
-    """By name; rounded to `dtype`, as the file will have them."""
+    """Random tensors by name, rounded to `dtype` as in the file."""
     rng = np.random.Generator(np.random.PCG64(seed))
     made = {name: random_tensor(rng, name, shape) for name, shape in sorted(shapes.items())}
     return {name: bundle.rounded(name, values.astype(np.float32), dtype) for name, values in made.items()}
@@ -83,14 +83,14 @@ def shapes_of(module):
 
 
 def load(module, tensors):
-    """A module with these weights; what the file leaves out is tied."""
+    """Loads these weights into a module. Weights that the file leaves out are tied to others."""
     missing, unexpected = module.load_state_dict(as_torch(tensors), strict=False)
     assert set(missing) <= {"lm_head.weight"} and not unexpected, (missing, unexpected)
     return module.float().eval()
 
 
 class OfficialRwkv7:
-    """BlinkDL's rwkv package, which reads a .pth and steps value by value."""
+    """BlinkDL's rwkv package, which reads a .pth file and steps value by value."""
 
     config = None
 
@@ -133,7 +133,7 @@ class OfficialRwkv7:
 
 
 class FlaRwkv7:
-    """flash-linear-attention's class: recurrent below 64 values, by chunks above."""
+    """flash-linear-attention's class: it steps below 64 values, and uses chunks above."""
 
     def __init__(self, model, vocabulary):
         from fla.models.rwkv7 import RWKV7Config, RWKV7ForCausalLM
@@ -161,7 +161,7 @@ class FlaRwkv7:
         self.config = self.network.config.to_json_string()
 
     def stacked(self, shapes):
-        """With x_x for x_r and the others, as files before April 2025 have it."""
+        """With x_x in place of x_r and the others, as in files from before April 2025."""
         if self.sizes["names"] != "fla_x":
             return shapes
         kept = {name: shape for name, shape in shapes.items() if ".attn.x_" not in name}
@@ -184,7 +184,7 @@ class FlaRwkv7:
 
 
 class StateSpacesMamba2:
-    """The layers of state-spaces, value by value by its kernels; around them what its mixer_seq_simple.py has."""
+    """state-spaces' layers, value by value with its kernels, within the same network as its mixer_seq_simple.py."""
 
     sources = ""  # the folder of mamba-ssm
 
@@ -193,7 +193,7 @@ class StateSpacesMamba2:
         package.__path__ = [os.path.join(self.sources, "mamba_ssm")]
         with unittest.mock.patch.dict(
             sys.modules, {"mamba_ssm": package}
-        ):  # for this class alone, not for transformers
+        ):  # only for this class, not for transformers
             from mamba_ssm.models.config_mamba import MambaConfig
             from mamba_ssm.modules.mamba2 import Mamba2
 
@@ -243,7 +243,7 @@ class StateSpacesMamba2:
 
 
 class HuggingFaceMamba2:
-    """The class of transformers, by its slow path."""
+    """The class of transformers, on its slow path."""
 
     def __init__(self, model, vocabulary):
         from transformers import Mamba2Config, Mamba2ForCausalLM
@@ -282,7 +282,7 @@ class HuggingFaceMamba2:
 
 
 class FlaMamba2:
-    """flash-linear-attention's class, value by value: for prompts on a CPU it assigns heads to groups otherwise."""
+    """flash-linear-attention's class, value by value: prompts on a CPU would assign heads to groups differently."""
 
     def __init__(self, model, vocabulary):
         from fla.models.mamba2 import Mamba2Config, Mamba2ForCausalLM
@@ -334,8 +334,8 @@ RANKS = {"decay": 5, "rate": 6, "value": 3, "gate": 7}
 
 class Case(NamedTuple):
     kind: Any  # one of the classes above
-    dtype: str  # as it is stored
-    vocabulary: int  # what the head has beyond it is padding
+    dtype: str  # the type in the file
+    vocabulary: int  # the head's further outputs are padding
     model: dict[str, Any]  # as in config.json
 
 

@@ -3,10 +3,10 @@
 
     build/python/bin/python tests/golden/make_recurrences.py [--check] [--only NAME]
 
-NAME/{config.json,model.safetensors,golden.bin}: small models of random weights, config and names as they are published.
-golden.bin is what make_published.py describes. Between them the models have every option that runnel serves. The
-equations have been compared with the original code of each family; these models are an independent second writing.
---check compares what it computes with what is stored and writes nothing.
+NAME/{config.json,model.safetensors,golden.bin}: small models of random weights, with published configs and names.
+make_published.py describes golden.bin. Together the models have every option that runnel serves. The equations have
+been compared with the original code of each family; this script is an independent second implementation.
+--check compares the results with the stored files and writes nothing.
 """
 
 import argparse
@@ -77,7 +77,7 @@ def l2_norm(x: Array) -> Array:
 
 
 def rotate(x: Array, position: int) -> Array:
-    """By the angles of GPT-NeoX, over all of the last axis."""
+    """Rotates the whole last axis by the angles of GPT-NeoX."""
     size = x.shape[-1]
     angle = position * 10000.0 ** (-np.arange(0, size, 2) / size)
     low, high = x[..., : size // 2], x[..., size // 2 :]
@@ -86,7 +86,7 @@ def rotate(x: Array, position: int) -> Array:
 
 
 class Tensors:
-    """By name, under a prefix. Shapes are noted while a model asks for them the first time."""
+    """Tensors by name, under a prefix. Shapes are noted when a model asks for a tensor for the first time."""
 
     def __init__(self, tensors: dict[str, Array], prefix: str = ""):
         self.tensors, self.prefix = tensors, prefix
@@ -105,13 +105,13 @@ class Tensors:
 
 
 class State(dict[str, Array]):
-    """The state of a layer, zeros at first."""
+    """The state of a layer, initially zeros."""
 
     def part(self, name: str, *shape: int) -> Array:
         return self.setdefault(name, np.zeros(shape))
 
     def convolve(self, name: str, x: Array, weight: Array, bias: Array | float = 0.0) -> Array:
-        """weight [channels, 1, taps], the last tap meets x."""
+        """A convolution with weight [channels, 1, taps], whose last tap is for x."""
         before = self.part(name, weight.shape[-1] - 1, len(x))
         taps = np.concatenate([before, x[None]])
         self[name] = taps[1:]
@@ -126,7 +126,7 @@ class State(dict[str, Array]):
         correct: tuple[Array, Array] | None = None,
         bonus: Array | None = None,
     ) -> Array:
-        """S = diag(w) S + b (a^T S) + k v^T and y = S^T q, of all heads; with a bonus y is read before."""
+        """S = diag(w) S + b (a^T S) + k v^T and y = S^T q, for all heads. With a bonus, y uses S from before."""
         s = self.part("S", *k.shape, v.shape[-1])
         new = w[..., None] * s + k[:, :, None] * v[:, None, :]
         if correct is not None:
@@ -243,7 +243,7 @@ class GatedLinear:
         return activation(y)
 
     def grouped(self, x: Array, size: int) -> Array:
-        """Of fewer heads for all of them."""
+        """Repeats the x of each group of heads for every head of the group."""
         x = x.reshape(-1, size)
         return np.repeat(x, self.heads // len(x), 0)
 
@@ -310,7 +310,7 @@ def layer_norm(x: Array, weight: Array, bias: Array, eps: float = 1e-5) -> Array
 
 
 class Rwkv56:
-    """RWKV-6 and 5.2 by BlinkDL's names."""
+    """RWKV-6 and 5.2 with BlinkDL's names."""
 
     def __init__(self, config: Config):
         self.config, self.six = config, config["model_type"] == "rwkv6"
@@ -340,7 +340,7 @@ class Rwkv56:
         return shapes | {f"{name}.{part}": (width,) for name in norms for part in ("weight", "bias")}
 
     def mixes(self, p: Tensors, x: Array, before: Array, names: str) -> dict[str, Array]:
-        if not self.six:  # the weight is that of the new input
+        if not self.six:  # in version 5.2 the weight is the new input's
             return {to: before + (x - before) * p["time_mix_" + to].reshape(-1) for to in names}
         d = before - x
         mu = {to: p["time_maa_" + to].reshape(-1) for to in names}
@@ -385,7 +385,7 @@ class Rwkv56:
 
 
 class Mamba1:
-    """Mamba-1 and Falcon-Mamba as transformers has them, and Mamba-1 by state-spaces' names."""
+    """Mamba-1 and Falcon-Mamba as in transformers, and Mamba-1 with state-spaces' names."""
 
     def __init__(self, config: Config):
         self.config = config
@@ -526,7 +526,7 @@ MODELS: dict[str, tuple[type[GatedLinear | Rwkv56 | Mamba1], str, Config]] = {
 
 
 def published_config(config: Config) -> Config:
-    """state-spaces' file says no more than this of a model whose sizes are the defaults of its code."""
+    """state-spaces' file has only these keys, for a model whose sizes are the defaults of its code."""
     if not config.get("state_spaces"):
         return {key: item for key, item in config.items() if key not in ("joined", "norm_name", "bias")}
     sizes = {"d_model": config["hidden_size"], "n_layer": config["num_hidden_layers"]}
@@ -535,7 +535,7 @@ def published_config(config: Config) -> Config:
 
 
 def random_tensor(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> Array:
-    """Numbers of such sizes that no part of a network is lost next to the others."""
+    """Random numbers of such sizes that every part of a network affects its outputs."""
     if "norm" in name and name.endswith("weight"):
         return rng.normal(1, 0.2, shape)
     if name.endswith("A_log"):

@@ -5,10 +5,10 @@
     build/golden/bin/pip install tokenizers==0.23.3 && build/golden/bin/pip install --no-deps rwkv==0.8.32
     build/golden/bin/python tests/golden/make_tokenizers.py [NAME...]
 
-Each is a small byte pair encoding, trained on pages of docs/ and on what stands here, in the structure of
-a published one; rwkv/ is a part of BlinkDL's vocabulary (Apache-2.0), with values by his package.
-encodings.json: texts that are hard to cut, each with its values as the library gives them.
---check compares what it computes with what is stored and writes nothing. --compare PROGRAM gives 10,000
+Each is a small byte pair encoding with the structure of a published one, trained on pages of docs/ and on
+the text below. rwkv/ is a part of BlinkDL's vocabulary (Apache-2.0), with values by his package.
+encodings.json: texts that are hard to cut, each with its values by the library.
+--check compares the results with the stored files and writes nothing. --compare PROGRAM gives 10,000
 random texts for each to encode_texts (tests/models/text) and to the library, which must agree.
 """
 
@@ -53,18 +53,18 @@ if (state == nullptr) return 0;  for (int i = 0; i < 10; ++i) { x[i] += 1.5e-3; 
 it's we're I'm you've he'll she'd don't IT'S WE'RE
 """
 
-# The words of a well-known family of models: contractions in either case, numbers of at most three
-# digits, line breaks by themselves.
+# The words of a well-known family of models: contractions in upper or lower case, numbers of at most three digits,
+# separate line breaks.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# Those of Qwen3.5: marks belong to words, and digits are by themselves.
+# The words of Qwen3.5: marks belong to words, and each digit is separate.
 MARKED_WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# Two patterns after one another: Chinese characters by themselves, then words by letter case.
+# Two patterns in succession: runs of Chinese characters are cut off, then words are cut by letter case.
 CJK = r"[一-鿿]+"
 CASES = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
@@ -174,7 +174,7 @@ HARD = [
     "lorem ipsum DOLOR Sit amet, consectetur; ADIPISCING",
 ]
 
-# Characters that NFC changes, keeps and orders; SentencePiece's mark; what looks like a token.
+# Characters that NFC changes, keeps or reorders; SentencePiece's mark; text that looks like a token.
 NORMALIZED = [
     "e\u0301 E\u0301 n\u0303 u\u0308\u0304 o\u0302\u0301",
     "\u212b \u2126 \u212a \u1f71 \u0340 \u0344 \u0374 \u037e \u0387",
@@ -253,7 +253,7 @@ def make_all():
     qwen3_5.normalizer = normalizers.NFC()
     qwen3_5.add_tokens([AddedToken("<|endoftext|>", special=True, normalized=False)])
     whole = trained(byte_level(True))
-    whole.pre_tokenizer = byte_level(False)  # no words: merges go across spaces
+    whole.pre_tokenizer = byte_level(False)  # no words: merges cross spaces
     return {
         "gpt2": gpt2,
         "prefixed": prefixed,
@@ -268,7 +268,7 @@ def make_all():
 
 
 def neox():
-    """Like GPT-NeoX's: NFC, and runs of spaces that are tokens of their own."""
+    """Like GPT-NeoX's: NFC, and tokens for runs of spaces."""
     tokenizer = trained(byte_level(True))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.add_tokens([AddedToken("<|endoftext|>", special=True, normalized=False)])
@@ -292,7 +292,7 @@ def falcon():
 
 
 def with_bytes(normalizer, pre_tokenizer, decoder, added, ignore_merges=False):
-    """Like Llama's and Mistral's: SentencePiece's marks, and bytes of characters without a token."""
+    """Like Llama's and Mistral's: SentencePiece's marks, and bytes for characters without a token."""
     base = Tokenizer(models.BPE())
     base.normalizer = normalizers.Replace(" ", MARK)
     base.pre_tokenizer = pre_tokenizers.Split(MARK, "merged_with_next")
@@ -341,7 +341,7 @@ def make_with_bytes():
 
 
 def old_form(name, text):
-    """The file as older versions write it: merges as "a b", Metaspace with a flag."""
+    """The file in the form of older versions: merges as "a b", Metaspace with a flag."""
     tree = json.loads(text)
     if name in ("gpt2", "llama", "marks"):
         tree["model"]["merges"] = [" ".join(pair) for pair in tree["model"]["merges"]]
@@ -352,7 +352,7 @@ def old_form(name, text):
 
 
 class Library:
-    """A tokenizer.json by the tokenizers library."""
+    """A tokenizer.json, read by the tokenizers library."""
 
     def __init__(self, directory):
         self.tokenizer = Tokenizer.from_file(os.path.join(directory, "tokenizer.json"))
@@ -361,14 +361,14 @@ class Library:
         return [one.ids for one in self.tokenizer.encode_batch(texts, add_special_tokens=False)]
 
     def decode(self, values):
-        """What the values stand for; None where the library loses some of it: letters of added tokens, spaces."""
+        """The text of the values, or None if the library would lose some of it (letters of added tokens, spaces)."""
         added = self.tokenizer.get_added_tokens_decoder()
         is_lossy = isinstance(self.tokenizer.decoder, decoders.Metaspace) or any(value in added for value in values)
         return None if is_lossy else self.tokenizer.decode(values, skip_special_tokens=False)
 
 
 class Trie:
-    """A vocabulary of RWKV by BlinkDL's package."""
+    """A vocabulary of RWKV, read by BlinkDL's package."""
 
     def __init__(self, directory):
         self.tokenizer = rwkv.rwkv_tokenizer.TRIE_TOKENIZER(os.path.join(directory, VOCABULARY))
@@ -384,12 +384,12 @@ VOCABULARY = "rwkv_vocab_v20230424.txt"
 
 
 def original(directory):
-    """The original of the tokenizer in a directory."""
+    """The reference implementation for the tokenizer in a directory."""
     return (Trie if os.path.exists(os.path.join(directory, VOCABULARY)) else Library)(directory)
 
 
 def write_part_of_rwkv(path):
-    """Single bytes, and every token of some of the rest that is short or of another kind."""
+    """Writes the single bytes, some of the other tokens, and more of the tokens with escapes."""
     whole = os.path.join(os.path.dirname(rwkv.rwkv_tokenizer.__file__), VOCABULARY)
     with open(whole, encoding="utf-8") as file:
         lines = file.read().split("\n")[:-1]
@@ -399,7 +399,7 @@ def write_part_of_rwkv(path):
         file.write("".join(line + "\n" for line in sorted(set(kept), key=lambda line: int(line.split(" ")[0]))))
 
 
-# Old enough that every library has the same tables for them.
+# Characters so old that every library has the same tables for them.
 CHARACTERS = [
     chr(code)
     for code in range(0x20, 0x30000)
@@ -430,7 +430,7 @@ PIECES = [
 
 
 def random_text(source):
-    """Hard pieces, runs of one piece, characters of any kind, or all of it."""
+    """Hard pieces, runs of one piece, characters of any kind, or all of these."""
     kind = source.randrange(5)
     pieces = source.choices(PIECES, k=source.randrange(1, 6)) if kind == 0 else PIECES
     text = ""
@@ -452,7 +452,7 @@ def random_texts(count):
 
 
 def compare(program, directory, count):
-    """Ends with a message where `program` gives other values for one of `count` texts, or other text for them."""
+    """Exits with a message if `program` has other values for one of `count` texts, or decodes another text."""
     texts = random_texts(count)
     lines = "".join(json.dumps(text) + "\n" for text in texts)
     done = subprocess.run([program, directory], input=lines, capture_output=True, text=True, check=False)

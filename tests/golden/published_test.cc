@@ -1,5 +1,5 @@
-// Golden outputs of published families, on every instruction set: by their own classes
-// (make_published.py, copy_checkpoints.py) or by their equations (make_recurrences.py).
+// Compares golden outputs of published families, on every instruction set, from their own classes
+// (make_published.py, copy_checkpoints.py) or from their equations (make_recurrences.py).
 
 #include <gtest/gtest.h>
 
@@ -14,16 +14,16 @@
 namespace runnel {
 namespace {
 
-// Their classes compute in fp32, too.
+// The families' classes compute in fp32, too.
 constexpr double kTolerance = 5e-5;
 
-// Outputs of their own classes: make_published.py, copy_checkpoints.py.
+// Outputs of the families' own classes: make_published.py, copy_checkpoints.py.
 constexpr std::array kClasses = {
     "rwkv7_official",      "rwkv7_fla",           "rwkv7_fla_x", "mamba2_state_spaces",
     "mamba2_norm_first",   "mamba2_hugging_face", "mamba2_fla",  "fla_mamba2",
     "transformers_mamba2", "state_spaces_mamba2", "fla_gla",     "fla_retnet",
     "fla_delta_net",       "fla_gated_deltanet",  "fla_kda",     "fla_hgrn2"};
-// Outputs by their equations: make_recurrences.py.
+// Outputs of the families' equations: make_recurrences.py.
 constexpr std::array kEquations = {"gla_grouped",    "gla_plain",
                                    "retnet",         "delta_net",
                                    "delta_net_sum",  "delta_net_raw",
@@ -31,7 +31,7 @@ constexpr std::array kEquations = {"gla_grouped",    "gla_plain",
                                    "hgrn2",          "rwkv6",
                                    "rwkv5",          "mamba1",
                                    "falcon_mamba",   "mamba1_state_spaces"};
-// make_hybrids.py; of the last ones by transformers' classes, how far those may be from others.
+// From make_hybrids.py, with the tolerance. The last four are outputs of transformers' classes.
 struct HybridName {
   const char* name;
   double tolerance;

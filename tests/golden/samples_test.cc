@@ -1,6 +1,6 @@
-// Digits drawn by runnel are as likely under the model as digits drawn by the PyTorch loop from the
-// same weights: the mean score of one is that of the other (samples.json, 1,024 digits), within
-// 0.05 bits.
+// Under the model, digits sampled by runnel are as likely as digits sampled by the PyTorch loop
+// from the same weights: their mean scores (samples.json has PyTorch's, of 1,024 digits) differ by
+// at most 0.05 bits.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 constexpr int kDigits = 512;
 constexpr int kBatch = 128;
 
-// Draws kBatch digits from `seed` on and adds up their natural log-probabilities.
+// Draws kBatch digits, with seeds from `seed` on, and adds up their natural log-probabilities.
 double draw(Model& model, uint64_t seed) {
   const Spec& spec = model.spec();
   const auto predicted = static_cast<int>(spec.max_length()) - 1;
