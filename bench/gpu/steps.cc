@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSteps = 16;  // in a launch
+constexpr int kSteps = 16;   // in a launch
 constexpr int kForced = 65;  // values that are compared with the CPU's
 constexpr int kPrompt = 512;
 constexpr int kLayersCompared = 2;  // in a model that would take the CPU too long

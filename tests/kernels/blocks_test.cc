@@ -157,7 +157,7 @@ TEST_P(Blocks, InputsOfAllSizes) {
     for (size_t i = 0; i < layer.x.size(); ++i) layer.x[i] *= sizes[i / 256];
     layer.x[5 * 256 + 40] = std::numeric_limits<float>::infinity();
     layer.x[5 * 256 + 90] = std::numeric_limits<float>::quiet_NaN();
-    layer.x[2 * 256] = 3.5F;  // next to inputs whose integers are 0
+    layer.x[2 * 256] = 3.5F;                   // next to inputs whose integers are 0
     std::fill_n(layer.x.begin() + 32, 32, 0);  // a run of zeros in the first row
     layer.x[3 * 256 + 7] = -0x1.ffffp22F;      // rounds up to 2^14
     const std::vector<float> found = layer.run(backend());

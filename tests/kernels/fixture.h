@@ -77,10 +77,10 @@ inline std::unique_ptr<Backend> make_backend(Isa isa, int threads) {
   return make_backend({isa, threads});
 }
 
-std::vector<Setup> all_setups();  // of the CPU
+std::vector<Setup> all_setups();        // of the CPU
 std::vector<Setup> all_isas();          // one thread each
-std::vector<Setup> all_backends();  // all_setups() and the GPU's
-std::vector<Setup> each_backend();  // all_isas() and one of each kind of the GPU
+std::vector<Setup> all_backends();      // all_setups() and the GPU's
+std::vector<Setup> each_backend();      // all_isas() and one of each kind of the GPU
 std::vector<Setup> library_backends();  // the GPU's that use a library's products
 std::string setup_name(const testing::TestParamInfo<Setup>& info);
 

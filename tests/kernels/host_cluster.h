@@ -150,7 +150,7 @@ class HostCluster {
   enum class At { kRunning, kMeeting, kGone };
   struct Barrier {
     int count = 0, left = 0;  // arrivals
-    int64_t bytes = 0;  // expected and not arrived yet
+    int64_t bytes = 0;        // expected and not arrived yet
     int phase = 0;
   };
   struct Block {

@@ -30,7 +30,7 @@ class RecordingBackend final : public ForwardingBackend, public FusedSteps {
   }
 
   std::vector<float> heads;  // the rows of every score() so far
-  int whole_batches = 0;  // batches that generate() has run
+  int whole_batches = 0;     // batches that generate() has run
 };
 
 }  // namespace runnel

@@ -258,7 +258,7 @@ std::pair<Outcome, int> beside_another(bool penalized) {
   return {outcome, backend.whole_batches};
 }
 
-TEST(WholeModel, ABatchWithPenaltiesRunsByOperationsWithTheSameBits) {
+TEST(WholeModel, ABatchWithPenaltiesGoesByOperationsWithTheSameBits) {
   const auto [plain, whole] = beside_another(false);
   const auto [penalized, none] = beside_another(true);
   EXPECT_EQ(whole, 2);
@@ -305,7 +305,7 @@ TEST(WholeModel, OtherCostsChooseOtherShapes) {
     return 1 << cuda::whole_shape(1, {}, kRooms, {256, 8, 1024}, costs).ranks_log;
   };
   EXPECT_EQ(ranks({}), 16);
-  EXPECT_EQ(ranks({.meeting = 100'000}), 1);  // meetings cost more than they gain
+  EXPECT_EQ(ranks({.meeting = 100'000}), 1);      // meetings cost more than they gain
   EXPECT_EQ(ranks({.cache_block = 100'000}), 1);  // one block alone gets all weights immediately
 }
 

@@ -265,7 +265,7 @@ TEST_F(StateFileTest, TheDigestIsOfTheModelAndNotOfItsName) {
   EXPECT_NE(model_digest(changed, "weights"), model_);
 }
 
-TEST_F(StateFileTest, ASealIsValidOnlyWithItsKey) {
+TEST_F(StateFileTest, ASealHoldsWithItsKeyAlone) {
   const SealKeys keys = {make_seal_key(std::string(32, 'k'))};
   const SealKey& key = keys[0];
   const SealKey other = make_seal_key(std::string(32, 'o'));
@@ -401,7 +401,7 @@ TEST(SealKey, SeveralAreReadInTheirOrder) {
 }
 
 // For every family, on the CPU: a state that was saved and loaded continues with the same bits.
-TEST(StateFile, ALoadedStateContinuesWithTheSameBits) {
+TEST(StateFile, AStateThatHasTravelledGoesOnWithTheSameBits) {
   for (const Spec& spec : small_family_specs()) {
     const Bundle bundle = random_bundle(spec, 3);
     const ModelLimits limits = {.slots = 2, .rows = 2, .values = 64, .steps = 1};

@@ -81,7 +81,7 @@ int64_t shared(const ChatFormat& format, bool& begins) {
   return count;
 }
 
-TEST(ChatFormat, ATurnSharesTheValuesBeforeTheAnswerWithTheNext) {
+TEST(ChatFormat, ATurnSharesWithTheNextWhatComesBeforeTheAnswer) {
   bool begins = false;
   // A control token begins the generation prompt, so no token can merge across that border.
   const auto marked = format_of(kPlain);

@@ -132,7 +132,7 @@ TEST(Tokenizer, RefusesWhatIsNotUtf8) {
   }
 }
 
-TEST(Tokenizer, RefusesTextsThatTakeTooLong) {
+TEST(Tokenizer, RefusesWhatTakesLongerThanItMay) {
   const std::string text(1000, 'a');
   for (const char* const name : {"words", "llama", "rwkv"}) {
     const auto tokenizer = golden_tokenizer(name);
@@ -242,7 +242,7 @@ TEST(Tokenizer, MergesAreGivenUpAtTheDeadline) {
 
 struct Fault {
   const char* pointer;  // the value to replace
-  Json value;  // null: it is removed
+  Json value;           // null: it is removed
   std::vector<std::string> message;
 };
 
