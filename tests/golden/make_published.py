@@ -191,9 +191,7 @@ class StateSpacesMamba2:
     def __init__(self, model, vocabulary):
         package = types.ModuleType("mamba_ssm")  # without its __init__.py, which imports CUDA extensions
         package.__path__ = [os.path.join(self.sources, "mamba_ssm")]
-        with unittest.mock.patch.dict(
-            sys.modules, {"mamba_ssm": package}
-        ):  # only for this class, not for transformers
+        with unittest.mock.patch.dict(sys.modules, {"mamba_ssm": package}):  # only for this class, not for transformers
             from mamba_ssm.models.config_mamba import MambaConfig
             from mamba_ssm.modules.mamba2 import Mamba2
 
