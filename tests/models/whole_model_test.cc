@@ -72,7 +72,7 @@ Spec paper_spec() {
   return spec;
 }
 
-// A predictor of twelve tiles, which other blocks compute in each round.
+// A predictor of twelve tiles, which move to other blocks from round to round.
 Spec wide_spec() {
   Spec spec = paper_spec();
   spec.head.components = 30;
