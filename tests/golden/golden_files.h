@@ -34,7 +34,7 @@ Bundle load(const std::string& directory);
 Golden run_model(const Bundle& bundle, Backend& backend, const std::vector<int32_t>& values);
 Golden run_model(const Bundle& bundle, Isa isa, const std::vector<int32_t>& values);
 
-// The largest |found - expected|, relative to the norm of the expected outputs at its position.
+// The largest error of a row: the norm of found - expected over the norm of expected.
 double worst_row_error(const std::vector<float>& found, const std::vector<float>& expected,
                        int width);
 
