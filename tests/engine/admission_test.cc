@@ -1,4 +1,4 @@
-// Origins of calls, and refusals, through the engine's door.
+// Where calls start (a session, a state, nothing) and how calls are refused, tested on Engine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ TEST(Scheduler, ASessionGoesOnWhereItStood) {
   ASSERT_TRUE(harness.create("a").ok());
   std::vector<int32_t> known;
   for (int round = 0; round < 6; ++round) {
-    // With a prompt, and every other time without one.
+    // One chunk in two has a prompt.
     GenerateRequest request =
         request_of(round % 2 == 0 ? std::vector{round} : std::vector<int32_t>(), 3);
     request.session = "a";
@@ -142,7 +142,7 @@ TEST(Scheduler, OneCallerHoldsNoMoreStatesThanItsShare) {
     EXPECT_THAT(refused.message(), HasSubstr("limits.sessions_per_caller"));
     EXPECT_TRUE(refused.retry_after().has_value());
   }
-  // The states of running calls count as well.
+  // The states of running calls count toward the share, too.
   GenerateRequest request = request_of({1}, 3);
   request.caller = here;
   harness.generate(request);
@@ -157,7 +157,7 @@ TEST(Scheduler, OneCallerHoldsNoMoreStatesThanItsShare) {
   harness.generate(request);
   harness.run();
   EXPECT_EQ(harness.readers.back()->end->code(), Code::kInvalidArgument);
-  // What a call has held is free again, and a session's place once it has gone.
+  // States are free again after their call ends or their session is deleted.
   EXPECT_EQ(large.usage->states(), 0);
   EXPECT_TRUE(create(large).ok());
   EXPECT_TRUE(create(large).ok());

@@ -1,4 +1,4 @@
-// Models with attention through the engine: their last position, and the pages that moves copy.
+// Tests models with attention through the engine: the last position, and which pages moves copy.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ TEST(Attention, AForkCopiesNoPagesAfterThePosition) {
   harness.run();
   const int64_t live = model.layout().live_bytes(70);
   EXPECT_EQ(live, model.layout().fixed_bytes() + 2 * model.layout().page_bytes);
-  // Into the slot that the child gets.
+  // Marks the unused bytes of the slot that the child will get.
   const std::vector<std::byte> others(model.layout().state_bytes - live, std::byte{0xab});
   model.write(1, live, others);
   ASSERT_TRUE(harness.fork("a", {"b"}).ok());

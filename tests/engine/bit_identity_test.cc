@@ -1,7 +1,7 @@
-// Bit identity through the whole engine: a generation alone, and the same one among random others,
-// in every slot, with every step budget (and so every prompt chunking), on 1, 2 and 4 threads, read
-// promptly and read slowly. Values, log-probabilities and final state are equal to the byte, on
-// each instruction set.
+// Bit identity through the whole engine: a generation alone has the same values, log-probabilities
+// and final state, byte for byte, as among random other calls, in each slot, with each step budget
+// (and so each prompt chunking), on 1, 2 and 4 threads, and with a fast or slow reader. Each
+// instruction set is tested.
 
 #include <gtest/gtest.h>
 
@@ -21,19 +21,19 @@ namespace {
 constexpr int kSlots = 6;
 constexpr int kValues = 24;
 
-// What surrounds the generation under test.
+// The conditions under which the tested generation runs.
 struct Around {
   int threads = 1;
-  int slot = 0;           // that it gets
+  int slot = 0;           // its slot
   int batch_values = 64;  // the step's budget
   int steps = 1;
   bool others = false;
-  bool slow = false;  // its reader takes values now and then
+  bool slow = false;  // its reader takes values only in some turns
   bool penalized = false;
-  uint64_t seed = 1;  // of all that is random around it
+  uint64_t seed = 1;  // of the random calls
 };
 
-// A family of models, and a small one of it over 11 values.
+// A family of models, and a small spec in this family with 11 values.
 struct Family {
   const char* name;
   Spec (*spec)();
@@ -63,7 +63,7 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
     Model& model = *made.model;
     Harness harness(std::move(made.model));
     random_.seed(around.seed);
-    // Slots are leased from the lowest on: sessions fill those before the one wanted.
+    // The pool leases the lowest free slot, so sessions fill the slots below the one we want.
     for (int i = 0; i < around.slot; ++i) {
       EXPECT_TRUE(harness.create("s" + std::to_string(i)).ok());
     }
@@ -91,7 +91,7 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
     return request;
   }
 
-  // Another call comes, or one that runs is cancelled.
+  // Starts another call, or cancels a running one.
   void disturb(Harness& harness) {
     if (random_() % 4 == 0 && !others_.empty()) {
       others_[random_() % others_.size()]->stream->cancel();
@@ -107,7 +107,7 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
           Penalties{0.5F + number(), number(), -number(), {{3, number()}}});
     }
     const auto other = harness.generate(request);
-    if (random_() % 5 == 0) harness.readers.clear();  // nobody reads it
+    if (random_() % 5 == 0) harness.readers.clear();  // nobody reads the stream
     others_.push_back(other);
   }
 
@@ -115,7 +115,7 @@ class BitIdentityTest : public testing::TestWithParam<std::tuple<Isa, Precision,
       std::make_shared<const Penalties>(Penalties{1.3F, 0.7F, 0.3F, {{2, 0.9F}, {5, -1.1F}}});
   const Bundle bundle_ = made_bundle();
   std::mt19937_64 random_;
-  bool penalized_ = false;  // the others may be, too
+  bool penalized_ = false;  // whether the other calls may have penalties, too
   std::vector<std::shared_ptr<Reader>> others_;
 };
 
@@ -181,8 +181,8 @@ TEST_P(BitIdentityTest, AmongRandomOthers) {
   }
 }
 
-// A model that takes prompts in chunks, its kernels run on the host: a session that stands at
-// position 10 is given 200 values, within budgets that cannot take them at once, and among others.
+// A model that takes prompts in chunks, with kernels that run on the host: a session at position 10
+// reads 200 values, with budgets that need several steps for them, and among other calls.
 TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
   const auto run = [](int batch_values, int others, bool late = false) {
     const auto backend =
@@ -242,7 +242,7 @@ INSTANTIATE_TEST_SUITE_P(Blocks, BitIdentityTest,
                                           testing::Values(Precision::kBlocks),
                                           testing::Values(Family{"Rwkv7", small_blocks_spec})),
                          case_name);
-// Only the order of their operations is new, and no instruction set changes it.
+// Hybrids only run known operations in a new order, so one instruction set is enough.
 INSTANTIATE_TEST_SUITE_P(
     Hybrids, BitIdentityTest,
     testing::Combine(

@@ -1,4 +1,4 @@
-// The engine with its own thread: what only threads can break.
+// The engine with its own thread: faults that only concurrency can cause.
 
 #include "engine/engine.h"
 
@@ -22,7 +22,7 @@ class BlockingReader {
     refused_ = engine.generate(request, stream_);
   }
 
-  // The end, which must come in time.
+  // The end of the stream. Fails if it does not come in time.
   Status finish() {
     if (!refused_.ok()) return refused_;
     StreamGroup group;

@@ -16,7 +16,7 @@ uint64_t mix(uint64_t a, uint64_t b) {
   return x ^ (x >> 31);
 }
 
-// The hash with all that penalties depend on.
+// The hash combined with everything that penalties depend on.
 uint64_t penalized_hash(uint64_t hash, const Penalties& penalties, RecentRing recent, int64_t from,
                         int64_t position) {
   for (const float term : {penalties.repetition, penalties.frequency, penalties.presence}) {
@@ -53,7 +53,7 @@ std::vector<TopLogProb> likely(uint64_t hash, int vocabulary, int count) {
   return all;
 }
 
-// Of one step where nobody says how many, as on a CPU.
+// The limits. If the number of steps is not set, it is one, as on a CPU.
 ModelLimits with_steps(ModelLimits limits) {
   limits.steps = std::max(limits.steps, 1);
   return limits;
@@ -177,7 +177,7 @@ Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
   }
   check(inputs <= limits_.values, "values within limits");
   launches.push_back(std::move(launch));
-  if (failed_ != 0 || (fails && fails())) {  // as does every launch after one that failed
+  if (failed_ != 0 || (fails && fails())) {  // every launch after a failed one fails, too
     for (const Row& row : rows) slots_.at(row.slot) = {};
     if (failed_ == 0) failed_ = ticket_;
     return ticket_;
@@ -206,7 +206,7 @@ Ticket FakeModel::submit(std::span<const Row> rows, int steps) {
         continue;
       }
       check(step > 0 || control.remaining > 0, "a row that samples has values left");
-      if (control.remaining == 0) continue;  // frozen
+      if (control.remaining == 0) continue;  // the sample has all its values
       consume(slot, control.pending);
       control.pending = sample(slot);
       recent(slot).note(control.position, control.pending);

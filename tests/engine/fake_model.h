@@ -1,6 +1,6 @@
-// A model without arithmetic: the next value is a hash of everything that a real one's would depend
-// on. It checks how it is used (slots owned by one row, rows in order, values in range) and stops
-// the process where the scheduler breaks the contract of models/model.h.
+// A model without arithmetic: the next value is a hash of everything that the next value of a real
+// model depends on. It checks its use (each slot has one row, rows keep their order, values are in
+// range) and aborts if the scheduler breaks the contract of models/model.h.
 #pragma once
 
 #include <functional>
@@ -13,8 +13,8 @@ namespace runnel {
 
 class FakeModel final : public Model {
  public:
-  // `state_bytes`: of a state, of which the first 8 are the hash that it stands for. The ring of
-  // limits.recent values comes after them.
+  // `state_bytes`: the size of a state. Its first 8 bytes are the hash of the values consumed. The
+  // ring of limits.recent values follows the state.
   FakeModel(Spec spec, ModelLimits limits, int64_t state_bytes = 8);
 
   const Spec& spec() const override { return spec_; }
@@ -31,43 +31,43 @@ class FakeModel final : public Model {
   Ticket submit(std::span<const Row> rows, int steps) override;
   Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override;
 
-  // What batch_changes_bits() says; the values are the same all the same. Before the engine has it.
+  // The result of batch_changes_bits(). It changes no values. Set it before the engine exists.
   bool is_unsteady = false;
 
-  // Called at the start of every submit: what time it takes, what happens meanwhile.
+  // Called at the start of every submit. A test advances the clock or changes something here.
   std::function<void()> on_submit;
 
-  // True: the launch that follows fails, and the states of its rows are lost.
+  // If it returns true, the next launch fails, and the states of its rows are lost.
   std::function<bool()> fails;
 
   struct Launch {
-    std::vector<Row> rows;    // values are not kept
-    std::vector<int> inputs;  // values given by each row
+    std::vector<Row> rows;    // without their values
+    std::vector<int> inputs;  // the number of values given by each row
     int steps = 0;
   };
-  std::list<Launch> launches;  // no allocation grows with their number
+  std::list<Launch> launches;  // a list: adding a launch never moves the others
 
-  // What a correct server must generate: `count` values after `known`, which is not empty. With
-  // penalties, each depends on the last `recent` values, and on which of them come after `known`.
+  // The `count` values that a correct server generates after `known` (not empty). With penalties,
+  // each depends on the last `recent` values, and on which of these come after `known`.
   static std::vector<int32_t> expected(const Spec& spec, const std::vector<int32_t>& known,
                                        uint64_t seed, uint32_t stream, int count,
                                        const Penalties* penalties = nullptr, int recent = 0);
-  // The log-probability that it gives to known[i], i >= 1.
+  // The log-probability that the model gives to known[i], for i >= 1.
   static float expected_log_prob(const std::vector<int32_t>& known, size_t i);
 
  private:
   struct Slot {
-    uint64_t hash = 0xdead;  // of the values consumed; never zero by accident
+    uint64_t hash = 0xdead;  // of the values consumed; not 0 before set()
     Control control;
     Penalized penalized;
-    std::vector<std::byte> rest;  // of the state
+    std::vector<std::byte> rest;  // the bytes of the state after the hash
   };
   RecentRing recent(Slot& slot) const;
   int32_t sample(Slot& slot) const;
   // Byte `at` of the state in a slot.
   std::byte& state_byte(SlotId slot, int64_t at);
-  // Where a model takes prompts in chunks, a whole one has a hash of its own. `left`: inputs of the
-  // row that come next.
+  // If the model takes prompts in chunks, a whole chunk changes the hash in its own way. `left`:
+  // the number of the row's remaining inputs.
   void begin_chunk(Slot& slot, int64_t left) const;
   void consume(Slot& slot, int32_t value);
 
@@ -75,16 +75,16 @@ class FakeModel final : public Model {
   const ModelLimits limits_;
   StateLayout layout_;
   std::vector<Slot> slots_;
-  std::vector<std::vector<Emitted>> emitted_;  // by the last launches
-  std::list<std::vector<TopLogProb>> likely_;  // that they name, and all before
+  std::vector<std::vector<Emitted>> emitted_;  // the results of the launches not yet collected
+  std::list<std::vector<TopLogProb>> likely_;  // the log-probabilities that any result points to
   Ticket ticket_ = 0;                          // of the last submit
-  Ticket collected_ = 0;                       // of the last one collected
-  Ticket failed_ = 0;                          // of the first launch that failed
-  bool known_to_fail_ = false;                 // that has been collected
+  Ticket collected_ = 0;                       // of the last launch collected
+  Ticket failed_ = 0;                          // of the first failed launch
+  bool known_to_fail_ = false;                 // whether the failed launch was collected
 };
 
-// A spec of symbols 0..99 without a last position, or with `positions`, and with a begin value or
-// without.
+// A spec with symbols 0..99. It has a last position if `positions` is not 0, and a begin value if
+// `begins`.
 Spec fake_spec(int64_t positions = 0, bool begins = false);
 
 }  // namespace runnel

@@ -8,13 +8,13 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// A machine on which a step takes `base` and a time for each value of prompts.
+// A machine on which a step takes `base` plus `value` for each prompt value.
 struct Machine {
   Duration base = milliseconds(1);
   Duration value = microseconds(70);
 
   Duration time(int64_t fed) const { return base + fed * value; }
-  // Takes steps with as many values as `pace` allows, of the `prompt` values that there are.
+  // Takes steps of up to `prompt` values, as `pace` allows. Returns the longest time.
   Duration longest(FeedPace& pace, int64_t decoding, int64_t steps, int64_t prompt = 512) const {
     Duration longest{};
     for (int64_t i = 0; i < steps; ++i) {
@@ -44,7 +44,7 @@ TEST(FeedPace, AStepTakesAtMostTheSlowdown) {
     FeedPace pace(slowdown, 1);
     const Machine machine;
     EXPECT_LE(machine.longest(pace, 3, 1000), slowdown * machine.base);
-    // And most of it is used.
+    // The pace uses most of the allowed slowdown.
     EXPECT_GE(machine.time(pace.most(3)), slowdown * machine.base - 2 * machine.value);
   }
 }
@@ -88,7 +88,7 @@ TEST(FeedPace, AModelThatTakesChunksGetsOne) {
   EXPECT_EQ(pace.most(1), 64);
 }
 
-// As with a clock that a test holds.
+// A clock that a test has stopped measures no time.
 TEST(FeedPace, StepsThatTakeNoTimeHaveNoBound) {
   FeedPace pace(4, 1);
   pace.note(1, 0, Duration(0));

@@ -10,7 +10,7 @@ namespace {
 using P = GenerationPhase;
 using E = GenerationEvent;
 
-// Every pair that the table allows; all others must be refused.
+// Lists every allowed pair. All other pairs must be refused.
 TEST(Generation, TheTableHasTheseTransitionsAndNoOthers) {
   const std::map<std::pair<P, E>, P> allowed = {
       {{P::kAdmitted, E::kResend}, P::kResending}, {{P::kAdmitted, E::kFeed}, P::kPrompting},

@@ -1,4 +1,4 @@
-// An engine over a fake model on a virtual clock, turned by hand; and a reader for its streams.
+// An engine over a fake model on a virtual clock, run turn by turn, and a reader of its streams.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace runnel {
 
-// Reads one stream, when told to.
+// Reads one stream when a test calls read().
 struct Reader {
   std::shared_ptr<TokenStream> stream;
   std::vector<Queued> queued;
@@ -20,11 +20,11 @@ struct Reader {
   std::map<int, std::vector<int32_t>> values;  // by sample
   std::map<int, std::vector<int64_t>> positions;
   std::map<int, std::vector<float>> log_probs;
-  std::vector<size_t> groups;  // sizes of the groups taken that had values
+  std::vector<size_t> groups;  // the number of values in each group taken that had any
   std::vector<Finished> finished;
   std::optional<Status> end;
 
-  // Takes all that is due.
+  // Takes everything that the stream can deliver now.
   void read();
 };
 
@@ -33,23 +33,23 @@ class Harness {
   explicit Harness(Spec spec = fake_spec(), ModelLimits limits = default_limits(),
                    EngineOptions options = {});
 
-  // Over a model of the caller's.
+  // Uses a model that the caller made.
   explicit Harness(std::unique_ptr<Model> owned, const EngineOptions& options = {});
 
   static ModelLimits default_limits() { return {.slots = 8, .rows = 8, .values = 16, .steps = 1}; }
 
-  // Hands a request over; a refusal is the reader's end.
+  // Starts a call. If the engine refuses it, the status is the reader's end.
   std::shared_ptr<Reader> generate(const GenerateRequest& request, int room = 0);
-  // Turns until nothing moves, reading all streams after each turn; at most `turns`.
+  // Runs turns until nothing changes, and reads all streams after each. At most `turns` turns.
   void run(int turns = 10000);
-  // One turn, and all streams read.
+  // Runs one turn, then reads all streams.
   void turn();
 
-  // Waits for a unary call by turning.
+  // Each runs turns until the unary call is answered.
   Result<SessionInfo> create(const std::string& id);
   Result<SessionInfo> get(const std::string& id);
   Status remove(const std::string& id);
-  // Those of the children, or of an imported one.
+  // Return the children or the imported session.
   Result<std::vector<SessionInfo>> fork(const std::string& parent,
                                         const std::vector<std::string>& children);
   Result<StateImage> export_state(const std::string& id);
@@ -58,12 +58,12 @@ class Harness {
   Result<SessionInfo> rewind(const std::string& id, int64_t position);
 
   Clock clock{TimePoint(std::chrono::seconds(1000))};
-  FakeModel* model = nullptr;  // null over another model
+  FakeModel* model = nullptr;  // null if the caller made the model
   std::unique_ptr<Engine> engine;
   std::vector<std::shared_ptr<Reader>> readers;
 };
 
-// Values 0 to 99 written as "<0>" to "<99>".
+// Writes value N of 0 to 99 as "<N>".
 std::shared_ptr<const Tokenizer> number_tokenizer();
 
 // A request for `max_values` values after `prompt`, with a seed.

@@ -1,5 +1,5 @@
-// Two launches on their way at once: what calls come to is as with one, and the device need not
-// wait for the host.
+// Two launches in flight: calls have the same results as with one, and the device never waits for
+// the host.
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ constexpr int kSteps = 4;
 constexpr ModelLimits kLimits = {
     .slots = 8, .rows = 8, .values = 16, .steps = kSteps, .launches = 2};
 
-// A harness with a session "a" on which a call runs, and a launch on its way.
+// A harness with a call on session "a" and a launch in flight.
 struct Running : Harness {
   explicit Running(int64_t max_values = 100) : Harness(fake_spec(), kLimits) {
     EXPECT_TRUE(create("a").ok());
@@ -27,7 +27,7 @@ struct Running : Harness {
     EXPECT_GT(sampled(), std::ssize(reader->values[0]));
   }
 
-  // Values that the model has sampled.
+  // The number of values that the model has sampled.
   int64_t sampled() const {
     int64_t steps = 0;
     for (const FakeModel::Launch& launch : model->launches) {
@@ -35,7 +35,7 @@ struct Running : Harness {
     }
     return steps;
   }
-  // The session stands where the model's slot does: it goes on as if nothing had been.
+  // The session has the position of the model's slot, and continues as if nothing had happened.
   void expect_to_go_on() {
     const std::vector<int32_t> all = expected({1, 2}, 200);
     const int64_t position = get("a")->position;
@@ -137,7 +137,7 @@ TEST(Launches, ARetryTakesOverWithAllThatWasSampled) {
   EXPECT_EQ(again->values[0], expected({4}, 50));
 }
 
-// A call with a request_id on a session, some of whose values are on their way.
+// A call with a request_id on session "b". Some of its values are in flight.
 struct Tried {
   Tried(Harness& harness, GenerateRequest& request) {
     request = request_of({4}, 50);
@@ -180,7 +180,7 @@ TEST(Launches, ARetryFindsThatTheDeviceHasFailed) {
     GenerateRequest request;
     const Tried tried(harness, request);
     if (launches <= good || !harness.engine->failure().ok()) continue;
-    const auto again = harness.generate(request);  // the failed launch is still on its way
+    const auto again = harness.generate(request);  // the failed launch is still in flight
     harness.run();
     EXPECT_EQ(again->end->code(), Code::kUnavailable) << good;
     ++found;
@@ -205,7 +205,7 @@ TEST(Launches, ASlowReaderLosesNothing) {
   slow->stream = std::make_shared<TokenStream>(request.delivery, 2 * kSteps, 0, [] {});
   ASSERT_TRUE(harness.engine->generate(request, slow->stream).ok());
   harness.run();
-  EXPECT_FALSE(harness.engine->turn());  // nothing to do: no busy waiting
+  EXPECT_FALSE(harness.engine->turn());  // there is no work, so the engine does not spin
   for (int i = 0; i < 200 && !slow->end; ++i) {
     slow->read();
     harness.engine->turn();

@@ -1,4 +1,4 @@
-// What the scheduler counts, on a virtual clock.
+// The scheduler's metrics, on a virtual clock.
 #include "engine/metrics.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST(EngineMetrics, HasStepsRowsAndValues) {
   int64_t values = 0;
   for (const FakeModel::Launch& launch : harness.model->launches) {
     rows += std::ssize(launch.rows);
-    for (const int given : launch.inputs) values += std::max(given, 1);  // 0: its own
+    for (const int given : launch.inputs) values += std::max(given, 1);  // 0: its own value
   }
   EXPECT_EQ(metrics.step_rows.count(), steps);
   EXPECT_EQ(metrics.step_rows.sum(), rows);

@@ -1,4 +1,4 @@
-// States that move: fork, export, import.
+// Moves of states: fork, export and import.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::StartsWith;
 
 constexpr int64_t kLarge = 5 << 20;
 
-// A session that knows these values.
+// Creates a session and feeds it these values.
 void feed_session(Harness& harness, const std::string& id, const std::vector<int32_t>& values) {
   ASSERT_TRUE(harness.create(id).ok());
   GenerateRequest request = request_of(values, 0);
@@ -120,7 +120,7 @@ TEST(Moves, AnExportedStateGoesOnElsewhere) {
   EXPECT_EQ(there.import_state("a", *image).status(), session_exists("a", fields::kId));
 }
 
-// A state of 5 MiB takes 5 turns, and a generation beside it steps in each.
+// A state of 5 MiB takes 5 turns to move. A generation makes a step in each of them.
 TEST(Moves, ALargeStateMovesInPiecesBetweenSteps) {
   FakeModel* model = nullptr;
   Harness harness = with_large_states(model);
@@ -143,7 +143,7 @@ TEST(Moves, ALargeStateMovesInPiecesBetweenSteps) {
   EXPECT_EQ(go_on(harness, "b", 5), expected);
 }
 
-// A copy at rest of a state that takes 5 turns. None while it is on its way.
+// Starts a copy of a session at rest. The result is empty until the copy ends, after 5 turns.
 std::shared_ptr<std::optional<Status>> begin_copy(Harness& harness,
                                                   const std::shared_ptr<StateImage>& image) {
   image->bytes.resize(static_cast<size_t>(harness.engine->state_bytes()));
@@ -312,8 +312,8 @@ TEST(Moves, CallsStartFromAStoredStateAndLeaveItAsItIs) {
   EXPECT_EQ(harness.engine->stats().sessions_free, 7) << "the stored state does not expire";
 }
 
-// On the CPU, among others, from one server to the next: the bits are those of a sequence that
-// nobody has moved.
+// On the CPU, with other calls, moved from one server to the next: the bits equal those of a
+// sequence that was never moved.
 TEST(Moves, BitsAreThoseOfAnUndisturbedRun) {
   for (const Spec& spec : small_family_specs()) {
     const Bundle bundle = random_bundle(spec, 3);

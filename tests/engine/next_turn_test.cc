@@ -1,5 +1,5 @@
-// Turns of a conversation on a session: which values the session is given depends on how much of
-// the end of its last answer it has read.
+// Turns of a conversation on a session. The values that the session reads depend on how much of the
+// end of its last answer it has read.
 #include "engine/next_turn.h"
 
 #include <gmock/gmock.h>
@@ -18,10 +18,10 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kAnswer = 4;  // values of the first answer
+constexpr int kAnswer = 4;  // length of the first answer
 constexpr ModelLimits kModel = {.slots = 6, .rows = 4, .values = 8, .steps = 1, .recent = 8};
 const std::vector<int32_t> kFirst = {1, 2, 3};  // the prompt of the first turn
-const std::vector<int32_t> kNews = {5, 6};      // the values of the second one's messages
+const std::vector<int32_t> kNews = {5, 6};      // the values of the second turn's messages
 
 std::vector<int32_t> joined(std::vector<int32_t> values, const std::vector<int32_t>& more) {
   values.insert(values.end(), more.begin(), more.end());
@@ -48,14 +48,14 @@ std::shared_ptr<Reader> run(Harness& harness, const GenerateRequest& request) {
   return reader;
 }
 
-// The values that a call samples.
+// Runs a call and returns its sampled values.
 std::vector<int32_t> sample(Harness& harness, const GenerateRequest& request) {
   const auto reader = run(harness, request);
   EXPECT_TRUE(reader->end->ok()) << reader->end->to_string();
   return reader->values[0];
 }
 
-// A session "a" that has read the first turn, and answered up to `end`.
+// Makes session "a", which has read the first turn and has sampled the first answer.
 void start(Harness& harness, int32_t end, int64_t count) {
   ASSERT_TRUE(harness.create("a").ok());
   const std::vector<int32_t> said = sample(harness, turn_of(kFirst, {9}, count, end));
@@ -104,7 +104,7 @@ TEST(NextTurn, AnAnswerThatWasCutOffIsEndedFirst) {
   EXPECT_EQ(reader->finished[0].prompt_values, 4);
 }
 
-// A turn where the last two values of the first answer, as text, end one.
+// A turn in which the text of the last two values of the first answer ends an answer.
 GenerateRequest text_turn(int64_t count) {
   GenerateRequest request = request_of(kFirst, count);
   request.session = "a";
@@ -176,7 +176,7 @@ TEST(NextTurn, ARewoundSessionStandsAtTheEndThatItHadThen) {
     EXPECT_EQ(sample(harness, text_turn(6)), expected(joined(known, {4, 5, 6}), 6)) << i;
     ASSERT_TRUE(harness.rewind("a", position).ok());
   }
-  // One value earlier the answer has no end.
+  // One value earlier, the answer has not ended.
   ASSERT_TRUE(harness.rewind("a", position - 1).ok());
   std::vector<int32_t> shorter = known;
   shorter.pop_back();
@@ -186,7 +186,7 @@ TEST(NextTurn, ARewoundSessionStandsAtTheEndThatItHadThen) {
 TEST(NextTurn, ARetryReadsWhatTheFirstTryRead) {
   const int32_t end = answer().back();
   const std::vector<int32_t> news = {5, 6, 7, 8, 9, 10};
-  for (const int turns : {1, 2, 3, 8}) {  // in the prompt, and after it
+  for (const int turns : {1, 2, 3, 8}) {  // some cancel in the prompt, some after it
     Harness harness(fake_spec(), {.slots = 3, .rows = 2, .values = 4, .steps = 1});
     start(harness, end, 50);
     GenerateRequest request = turn_of({}, news, 9, 99);
@@ -257,7 +257,7 @@ TEST(NextTurn, ItsValuesAreChecked) {
     EXPECT_EQ(status.field(), fields::kPrompt);
     EXPECT_THAT(status.message(), HasSubstr("prompt[0] is 100"));
   }
-  // Its length is checked against the position that the session has.
+  // The length of the turn is checked against the session's position.
   Harness harness(fake_spec(9), kModel);
   start(harness, 99, kAnswer);
   EXPECT_EQ(run(harness, turn_of({}, kNews, 1, 99))->end->code(), Code::kOutOfRange);
@@ -266,14 +266,14 @@ TEST(NextTurn, ItsValuesAreChecked) {
 TEST(NextTurn, ATextEndsAnAnswerWhereTheLastValueCompletesIt) {
   const auto tokenizer = number_tokenizer();
   NextTurn turn;
-  turn.stop_text = "><2>";  // begins within a value
+  turn.stop_text = "><2>";  // the text begins inside a value
   const auto place = [&](const std::vector<int32_t>& last) {
     return place_in(turn, last, {}, tokenizer.get());
   };
   EXPECT_EQ(place({1, 2}), TurnPlace::kStopText);
   EXPECT_EQ(place({2}), TurnPlace::kInside);
   EXPECT_EQ(place({1, 2, 3}), TurnPlace::kInside);
-  turn.stop_text = "><2";  // the value says more than the text
+  turn.stop_text = "><2";  // the value continues after the text
   EXPECT_EQ(place({1, 2}), TurnPlace::kStopText);
   EXPECT_EQ(place({1, 2, 3}), TurnPlace::kInside);
   EXPECT_EQ(place({}), TurnPlace::kInside);

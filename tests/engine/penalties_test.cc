@@ -1,5 +1,5 @@
-// Penalties through the engine: what they look at is part of a sequence's state, whatever becomes
-// of the sequence.
+// Penalties through the engine. The values that penalties look at are part of a sequence's state,
+// and move with it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ GenerateRequest penalized(std::vector<int32_t> prompt, int64_t count) {
   return request;
 }
 
-// The values that a call samples, on a session if one is named.
+// Runs a call, on a session if one is named, and returns its sampled values.
 std::vector<int32_t> sample(Harness& harness, GenerateRequest request,
                             const std::string& session = "") {
   if (!session.empty()) request.session = session;
@@ -47,7 +47,7 @@ void append(std::vector<int32_t>& known, const std::vector<int32_t>& values) {
   known.insert(known.end(), values.begin(), values.end());
 }
 
-// A session that was given four values and has sampled six; all of them.
+// Makes a session that reads four values and samples six. Returns all ten.
 std::vector<int32_t> make_penalized(Harness& harness, const std::string& id) {
   EXPECT_TRUE(harness.create(id).ok());
   std::vector<int32_t> known = {1, 2, 3, 4};
@@ -60,7 +60,7 @@ TEST(EnginePenalties, CountWhatTheCallHasSampledAndSeeWhatCameBefore) {
   std::vector<int32_t> known = {1, 2};
   EXPECT_EQ(sample(harness, penalized(known, 20)), expected(known, 20));
   EXPECT_NE(sample(harness, request_of(known, 20)), expected(known, 20));
-  // A second call on a session counts anew, and still sees the values of the first.
+  // A second call on a session counts from zero, but still sees the values of the first.
   ASSERT_TRUE(harness.create("a").ok());
   for (int call = 0; call < 3; ++call) {
     const std::vector<int32_t> prompt(static_cast<size_t>(call), 9);
@@ -191,7 +191,7 @@ TEST(ValidatePenalties, AMixtureTakesNone) {
 }
 
 TEST(EnginePenalties, AreRefusedBeforeTheCallWaits) {
-  Harness harness;  // keeps no recent values
+  Harness harness;  // the model keeps no recent values
   const auto reader = harness.generate(penalized({1}, 5));
   ASSERT_TRUE(reader->end.has_value());
   EXPECT_EQ(reader->end->code(), Code::kFailedPrecondition);

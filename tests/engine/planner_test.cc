@@ -13,7 +13,7 @@ constexpr Candidate kDecode{.want = Want::kNext, .inputs = 1, .room = 100};
 Candidate prompt(int64_t inputs) { return {.want = Want::kNothing, .inputs = inputs}; }
 Candidate score(int64_t inputs) { return {.want = Want::kScores, .inputs = inputs}; }
 
-// Candidates and their accounts from plan to plan.
+// Candidates and accounts that persist from plan to plan.
 struct Round {
   explicit Round(std::vector<Candidate> all) : candidates(std::move(all)) {
     for (const Candidate& candidate : candidates) {
@@ -21,7 +21,7 @@ struct Round {
     }
   }
 
-  // Makes the next plan and notes who was served; no candidate runs out.
+  // Makes the next plan and records who was served. Candidates never run out of work.
   const Plan& next(const ModelLimits& limits) {
     plan_batch(candidates, accounts, limits, feed, plan);
     for (const Share& share : plan.shares) {
@@ -72,10 +72,10 @@ TEST(Planner, DecodingRowsComeFirstThenChunksWithinTheBudget) {
   EXPECT_EQ(result.decoding, 2);
   EXPECT_EQ(result.shares[0].candidate, 1);
   EXPECT_EQ(result.shares[1].candidate, 3);
-  EXPECT_EQ(result.shares[2].candidate, 2);  // scores before prompts
+  EXPECT_EQ(result.shares[2].candidate, 2);  // score calls come before prompts
   EXPECT_EQ(result.shares[3].candidate, 0);
   EXPECT_EQ(inputs_of(result), (std::map<int, int>{{0, 11}, {1, 1}, {2, 3}, {3, 1}}));
-  EXPECT_EQ(result.steps, 1);  // a prompt waits
+  EXPECT_EQ(result.steps, 1);  // one step, because a prompt waits
 }
 
 TEST(Planner, ALongPromptDoesNotHoldTheOthersBack) {
@@ -105,7 +105,7 @@ TEST(Planner, DecodingRowsTakeTurnsWhenThereAreMoreThanFit) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(round.rows[i], 4) << i;
 }
 
-// One caller with many rows does not slow another with one.
+// A caller with many rows does not slow down a caller with one row.
 TEST(Planner, CallersTakeTurnsInDecoding) {
   std::vector<Candidate> candidates(500, of(0, kDecode));
   candidates.push_back(of(1, kDecode));
@@ -117,7 +117,7 @@ TEST(Planner, CallersTakeTurnsInDecoding) {
   for (int i = 0; i < 500; ++i) EXPECT_EQ(round.rows[i], 2) << i;
 }
 
-// More callers than rows: each has the same part.
+// With more callers than rows, each caller gets the same share.
 TEST(Planner, CallersTakeTurnsWhereThereAreMoreThanRows) {
   std::vector<Candidate> candidates;
   for (int account = 0; account < 6; ++account) {
@@ -144,7 +144,7 @@ TEST(Planner, CallersShareWhatPromptsMayTake) {
   }
 }
 
-// What one caller does not need goes to the others, rows and values.
+// Rows and values that one caller does not need go to the others.
 TEST(Planner, NothingOfTheBudgetIsLeftWhereAnyCallerNeedsIt) {
   const Plan result = plan({of(0, prompt(2)), of(1, prompt(3)), of(1, prompt(100)),
                             of(1, prompt(100)), of(1, prompt(100))},
@@ -155,7 +155,7 @@ TEST(Planner, NothingOfTheBudgetIsLeftWhereAnyCallerNeedsIt) {
   EXPECT_EQ(total, 50);
 }
 
-// However long the prompts before it: a newcomer waits for one round, and not for their ends.
+// However long the earlier prompts are, a new prompt waits for one round, not for their ends.
 TEST(Planner, PromptsOfACallerTakeTurns) {
   for (const ModelLimits& limits :
        {ModelLimits{.rows = 8, .values = 512, .steps = 1},
@@ -173,7 +173,7 @@ TEST(Planner, PromptsOfACallerTakeTurns) {
   }
 }
 
-// Inputs up to the end of a chunk of 64, or all that there are.
+// A share ends at the end of a chunk of 64 values, or has all remaining inputs.
 TEST(Planner, APromptIsCutWhereAChunkEnds) {
   const auto shares = [](std::vector<Candidate> candidates, int values) {
     return inputs_of(plan(candidates, {.rows = 8, .values = values, .steps = 1, .chunk = 64}));
@@ -186,7 +186,7 @@ TEST(Planner, APromptIsCutWhereAChunkEnds) {
   EXPECT_EQ(shares({from(9, 1000)}, 200), (std::map<int, int>{{0, 183}}));
   EXPECT_EQ(shares({from(-1, 1000)}, 200), (std::map<int, int>{{0, 193}}));
   EXPECT_EQ(shares({from(9, 190)}, 200), (std::map<int, int>{{0, 190}}));
-  // A fair share would be shorter than a chunk: the oldest go first.
+  // Fair shares would be shorter than a chunk, so the oldest prompts get whole chunks.
   EXPECT_EQ(shares({from(0, 1000), from(0, 1000), from(0, 1000)}, 130),
             (std::map<int, int>{{0, 64}, {1, 64}}));
   EXPECT_EQ(shares({from(0, 1000), from(0, 5), from(0, 1000)}, 130),
@@ -258,7 +258,7 @@ TEST(Planner, RandomPlansKeepTheLimitsAndWasteNothing) {
   }
 }
 
-// However many decode: a prompt has its turn in the round.
+// However many rows decode, a prompt has its turn in the round.
 TEST(Planner, DecodingRowsDoNotStarveAPrompt) {
   for (const int rows : {1, 2, 4}) {
     std::vector<Candidate> candidates(6, kDecode);
@@ -271,8 +271,8 @@ TEST(Planner, DecodingRowsDoNotStarveAPrompt) {
   }
 }
 
-// However many prompts wait, side by side they have one place: the decoding row has every other
-// step.
+// However many prompts wait, together they take one turn of the round, so the decoding row gets
+// every other step.
 TEST(Planner, PromptsDoNotStarveADecodingRow) {
   std::vector<Candidate> candidates(20, prompt(1000));
   candidates.insert(candidates.begin(), kDecode);
@@ -300,7 +300,7 @@ TEST(Planner, PromptsBesideDecodingRowsGetNoMoreThanTheirBound) {
   round.feed = 10;
   EXPECT_EQ(round.next(limits).shares.size(), 4U);
   EXPECT_EQ(round.served[1] + round.served[2], 10);
-  round.feed = 1;  // they take turns
+  round.feed = 1;  // the two prompts take turns
   for (int i = 0; i < 10; ++i) round.next(limits);
   EXPECT_EQ(round.served[1], 10);
   EXPECT_EQ(round.served[2], 10);

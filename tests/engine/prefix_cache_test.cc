@@ -11,7 +11,7 @@ using Values = std::vector<int32_t>;
 
 TimePoint at(int seconds) { return TimePoint(std::chrono::seconds(seconds)); }
 
-// A cache, and keys in it by their values.
+// A cache whose keys are made from values.
 class PrefixCacheTest : public testing::Test {
  protected:
   PrefixKey key(const Values& values, const std::string& owner = "ada") {
@@ -19,7 +19,7 @@ class PrefixCacheTest : public testing::Test {
     cache_.extend(key, values);
     return key;
   }
-  // The length of the longest prefix; -1: there is none.
+  // The length of the longest cached prefix, or -1 if there is none.
   int64_t found(const Values& values, const std::string& owner = "ada") {
     const auto key = cache_.find(cache_.begin(owner), values);
     return key ? key->length : -1;

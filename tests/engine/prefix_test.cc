@@ -1,5 +1,5 @@
-// Prompts that begin at a kept state: what is kept, who finds it, what it costs others, and that
-// answers have the bits of those that read everything.
+// Prompts that start from a cached state: which states are cached, who finds them, what they cost
+// other calls, and that answers have the same bits as without the cache.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 using Values = std::vector<int32_t>;
 
-// Values that tell positions apart.
+// Values that differ enough to tell positions apart.
 Values counted(int count, int vocabulary = 100) {
   Values values(count);
   for (int i = 0; i < count; ++i) values[i] = (i * i + 3 * i + 1) % vocabulary;
@@ -75,7 +75,7 @@ TEST_F(PrefixTest, APromptIsReadOnceAndItsAnswerNotAtAll) {
   EXPECT_EQ(metrics().values_consumed.value(), 19 + 5);
 }
 
-// A warm answer could have other bits than a cold one.
+// An answer after a cache hit could have other bits than one without.
 TEST(Prefix, NothingIsKeptWhereTheBatchChangesBits) {
   const auto cached_of_a_second_call = [](bool is_unsteady) {
     auto model = std::make_unique<FakeModel>(fake_spec(), Harness::default_limits());
@@ -197,8 +197,8 @@ class SixPrefixSlotsTest : public PrefixTest {
   SixPrefixSlotsTest() : PrefixTest({.slots = 6, .rows = 8, .values = 16, .steps = 1}) {}
 };
 
-// A program asks for a title, tags and follow-ups after each turn. The client sends no answer
-// again, as if all of it were thinking.
+// A program asks for a title, tags and follow-ups after each turn. The client does not send the
+// answers back, as if they were all reasoning text.
 TEST_F(SixPrefixSlotsTest, ThreeShortCallsATurnLeaveTheChatsPrefix) {
   Values chat = counted(20);
   int64_t kept = 0;
@@ -214,7 +214,7 @@ TEST_F(SixPrefixSlotsTest, ThreeShortCallsATurnLeaveTheChatsPrefix) {
   }
 }
 
-// Conversations that continue leave room for new ones.
+// Cached prefixes of old conversations leave room for those of new ones.
 TEST_F(SixPrefixSlotsTest, ANewConversationFindsItsPrefixBesideOldOnes) {
   for (int i = 0; i < 4; ++i) {
     for (int again = 0; again < 2; ++again) run(Values(20, i));
@@ -294,7 +294,7 @@ TEST(Prefix, ASessionThatCanBeRewoundReadsAll) {
 constexpr int kVocabulary = 11;
 constexpr int kPrompt = 14;
 
-// A call whose session is kept, and what it came to. `cached`: values that it need not have read.
+// Runs a call that keeps its session. `cached`: the number of values that it must find cached.
 HarnessRun run_kept(Harness& harness, const Values& prompt, int64_t cached) {
   GenerateRequest request = request_of(prompt, 6, 77);
   request.sampling.temperature = 0.9F;
@@ -309,7 +309,7 @@ HarnessRun run_kept(Harness& harness, const Values& prompt, int64_t cached) {
   return {reader->values[0], reader->log_probs[0], state->bytes};
 }
 
-// Has an engine keep the state after the first `length` values.
+// Makes the engine cache the state after the first `length` values.
 void warm(Harness& harness, Values prompt, int64_t length) {
   prompt.resize(static_cast<size_t>(length) + 1, 0);
   GenerateRequest request = request_of(prompt, 0);
@@ -389,8 +389,8 @@ INSTANTIATE_TEST_SUITE_P(Blocks, PrefixBitsTest,
                                           testing::Values(Family{"Rwkv7", small_blocks_spec})),
                          case_name);
 
-// A model that takes prompts in chunks keeps states at the ends of chunks alone: what is read in
-// chunks and what is read in steps differ in bits.
+// A model that takes prompts in chunks caches states only at the ends of chunks, because values
+// read in chunks and values read in steps give different bits.
 TEST(PrefixBits, OfPromptsInChunks) {
   const auto made = [](Backend& backend) {
     auto model = make_model(random_bundle(small_symbol_spec(), 3), backend,

@@ -1,4 +1,4 @@
-// Quotas of values per second, through the engine's door.
+// Quotas of values per second, tested on Engine.
 #include <gtest/gtest.h>
 
 #include "engine/account_usage.h"

@@ -1,5 +1,5 @@
-// Threads that do everything to sessions at once, with the engine's own thread: what the thread
-// sanitizer is to see. A thread's own session has the values that it would have alone.
+// Many threads do every operation on sessions at once while the engine's thread runs, for the
+// thread sanitizer. A session that only one thread uses has the values that it would have alone.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -30,7 +30,7 @@ ModelLimits limits() {
   return {.slots = 40 * each, .rows = 12, .values = 24, .steps = 2};
 }
 
-// Waits for the one answer of a call.
+// Waits for the only answer of a call.
 template <typename T>
 class Answer {
  public:
@@ -73,7 +73,7 @@ class Racer {
 
  private:
   int below(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
-  // One that all threads use.
+  // A session that all threads use.
   std::string shared() { return std::string(1, static_cast<char>('a' + below(3))); }
 
   void disturb() {
@@ -177,7 +177,7 @@ class Racer {
     return sampled;
   }
 
-  // Of a call on a session that others use.
+  // Checks the status of a call on a shared session.
   static void expect(const Status& status) {
     const Code code = status.code();
     EXPECT_TRUE(status.ok() || code == Code::kNotFound || code == Code::kAborted ||
@@ -189,7 +189,7 @@ class Racer {
   Engine& engine_;
   const int number_;
   std::mt19937 random_;
-  std::vector<int32_t> known_;  // of its own session
+  std::vector<int32_t> known_;  // of the thread's own session
 };
 
 TEST(Race, SessionsOfManyThreadsStayWhatTheyAre) {

@@ -16,8 +16,8 @@ TEST(RequestDigest, EqualRequestsHaveOneDigestWhoeverHoldsTheirMemory) {
   request.prompt.reserve(1000);
   request.tokenizer = number_tokenizer();
   request.held_bytes = 1000;
-  request.model = "latest";              // one model has several names
-  request.max_queue_time = Duration(1);  // what a call brings does not depend on it
+  request.model = "latest";              // one model may have several names
+  request.max_queue_time = Duration(1);  // the wait does not change the values
   EXPECT_EQ(digest_of(request), digest);
 }
 

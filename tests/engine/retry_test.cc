@@ -1,5 +1,5 @@
-// A call made again with its request_id: the same stream, from the start, whatever became of the
-// first try.
+// A call made again with its request_id gets the same stream from the start, however the first try
+// ended.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST_F(RetryTest, AFinishedCallIsSentAgainAndNothingIsComputed) {
   const auto first = harness_.generate(request);
   harness_.run();
   const size_t launches = harness_.model->launches.size();
-  const auto again = harness_.generate(request, 8);  // less room than values
+  const auto again = harness_.generate(request, 8);  // room for fewer values than there are
   for (int i = 0; i < 20; ++i) harness_.turn();
   EXPECT_EQ(again->values, first->values);
   EXPECT_EQ(again->positions, first->positions);
@@ -50,7 +50,7 @@ TEST_F(RetryTest, AFinishedCallIsSentAgainAndNothingIsComputed) {
 }
 
 TEST_F(RetryTest, ACancelledCallGoesOnWhereItStopped) {
-  for (const int turns : {1, 2, 3, 8, 20}) {  // in the prompt, and behind it
+  for (const int turns : {1, 2, 3, 8, 20}) {  // some cancel in the prompt, some after it
     Harness harness(fake_spec(), {.slots = 3, .rows = 2, .values = 4, .steps = 1});
     ASSERT_TRUE(harness.create("a").ok());
     const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9};
@@ -144,8 +144,8 @@ TEST(RetryMemory, ARecordHoldsNoMoreBytesThanItMay) {
   }
 }
 
-// A record outlives its call by as long as its session, so it must not keep a long prompt, nor room
-// for values that never came.
+// A record lives as long as the session of its call, so it must keep neither a long prompt nor room
+// for values that were never sampled.
 TEST(RetryMemory, ARecordKeepsNeitherThePromptNorRoomForMoreValues) {
   constexpr int kSessions = 20;
   Harness harness(fake_spec(), {.slots = 2 * kSessions, .rows = 1, .values = 1 << 20, .steps = 1});
@@ -181,7 +181,7 @@ TEST_F(RetryTest, ALaterCallEndsWhatCanBeRetried) {
   harness_.run();
   const auto again = harness_.generate(request);
   harness_.run();
-  // A new call by now, and expected_position says that it must not be made.
+  // By now the call would run anew, and expected_position forbids that.
   EXPECT_EQ(again->end->code(), Code::kAborted);
 }
 
@@ -197,7 +197,7 @@ TEST_F(RetryTest, AKeptSequenceWithoutASessionIsFoundByItsId) {
   harness_.run();
   EXPECT_EQ(again->started->session, first->started->session);
   EXPECT_EQ(again->values[0], expected({3}, 10));
-  EXPECT_EQ(harness_.engine->stats().sessions_free, 1);  // "a" and this one
+  EXPECT_EQ(harness_.engine->stats().sessions_free, 1);  // "a" and this one use the rest
 }
 
 TEST_F(RetryTest, WithoutASessionTheSeedFollowsFromTheId) {
@@ -230,7 +230,7 @@ TEST_F(RetryTest, ASessionThatIsSentAgainIsNotBusy) {
   EXPECT_EQ(harness_.get("a")->position, 46);
 }
 
-// Otherwise calls that are sent again, and not read, would keep any number of records.
+// Otherwise retries whose clients do not read would keep any number of records alive.
 TEST_F(RetryTest, WhatTheSessionHasForgottenIsNotSentOn) {
   const GenerateRequest request = retryable({1}, 40);
   GenerateRequest next = request_of({}, 5);
@@ -262,8 +262,8 @@ TEST_F(RetryTest, WhatTheSessionHasForgottenIsNotSentOn) {
   }
 }
 
-// The session of a kept sequence has gone on, or is another's: nothing can be sent again, and
-// nothing is made in its place.
+// The session of the kept sequence has continued, or now belongs to another call: the retry is
+// refused, and no new sequence replaces the session.
 TEST_F(RetryTest, AKeptSequenceIsNotMadeOverASessionThatThereIs) {
   GenerateRequest request = request_of({3}, 10);
   request.keep = true;
@@ -282,7 +282,7 @@ TEST_F(RetryTest, AKeptSequenceIsNotMadeOverASessionThatThereIs) {
   EXPECT_EQ(harness_.get(id)->position, 16);
 
   ASSERT_TRUE(harness_.remove(id).ok());
-  ASSERT_TRUE(harness_.create(id).ok());  // somebody chose that name
+  ASSERT_TRUE(harness_.create(id).ok());  // another client chose that id
   const auto other = harness_.generate(request);
   harness_.run();
   EXPECT_EQ(other->end->code(), Code::kAlreadyExists);
@@ -320,7 +320,7 @@ class StoredRetryTest : public RetryTest {
     request_.stored = std::make_shared<StoredCall>();
   }
 
-  // Makes the call on the first engine, which gets `turns` until the call is cancelled.
+  // Makes the call on the first engine, and cancels it after `turns` turns.
   std::shared_ptr<Reader> make(int turns) {
     const auto first = harness_.generate(request_);
     for (int i = 0; i < turns; ++i) harness_.turn();
@@ -329,14 +329,14 @@ class StoredRetryTest : public RetryTest {
     return first;
   }
 
-  // The record of that call, as a store gives it.
+  // A copy of the call's record, as a store returns it.
   std::shared_ptr<CallRecord> kept() {
     const auto record = request_.stored->record.lock();
     EXPECT_NE(record, nullptr);
     return record == nullptr ? nullptr : std::make_shared<CallRecord>(*record);
   }
 
-  // The same call on another engine, which has the session as it is now.
+  // Makes the same call on another engine, which imports the session as it is now.
   std::shared_ptr<Reader> make_elsewhere(const std::shared_ptr<CallRecord>& record) {
     const auto image = harness_.export_state("a");
     EXPECT_TRUE(image.ok()) << image.status().to_string();
@@ -373,7 +373,7 @@ TEST_F(StoredRetryTest, AFinishedCallIsSentAgainByAnotherEngine) {
 }
 
 TEST_F(StoredRetryTest, ACancelledCallContinuesOnAnotherEngine) {
-  for (const int turns : {1, 2, 3, 8, 20}) {  // in the prompt, and after it
+  for (const int turns : {1, 2, 3, 8, 20}) {  // some cancel in the prompt, some after it
     ASSERT_TRUE(harness_.remove("a").ok());
     ASSERT_TRUE(harness_.create("a").ok());
     make(turns);
@@ -412,7 +412,7 @@ TEST_F(StoredRetryTest, AnotherRequestUnderTheSameIdIsRefused) {
               testing::HasSubstr("'call-1' was used for another request"));
 }
 
-// Whoever can write to a store can also write records.
+// Anyone who can write to a store can write false records.
 TEST_F(StoredRetryTest, ARecordThatCannotBeIsRefused) {
   const std::vector<std::function<void(CallRecord&)>> wrongs = {
       [](auto& record) { record.values.pop_back(); },

@@ -1,4 +1,4 @@
-// Sessions that go back.
+// Rewinding sessions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ EngineOptions options_of(int64_t values, int64_t every) {
   return options;
 }
 
-// Room for `sessions` and their snapshots.
+// Limits with room for `sessions` and their snapshots.
 ModelLimits limits_of(const EngineOptions& options, int sessions, int steps = 1) {
   const auto each = static_cast<int>(1 + snapshots_of(options, steps));
   return {
@@ -51,7 +51,7 @@ std::shared_ptr<Reader> call(Harness& harness, const std::string& id, std::vecto
   return reader;
 }
 
-// A session that was given `given` values, and has sampled `sampled` more; returns all of them.
+// Makes a session that reads `given` values and samples `sampled` more. Returns all of them.
 std::vector<int32_t> make_session(Harness& harness, const std::string& id, int given, int sampled) {
   EXPECT_TRUE(harness.create(id).ok());
   std::vector<int32_t> known = counted(given);
@@ -60,7 +60,7 @@ std::vector<int32_t> make_session(Harness& harness, const std::string& id, int g
   return known;
 }
 
-// What a fork of the session samples next.
+// The values that a fork of the session samples next.
 std::vector<int32_t> try_on(Harness& harness, const std::string& id) {
   EXPECT_TRUE(harness.fork(id, {"try"}).ok());
   const auto values = call(harness, "try", {}, 5, 9)->values[0];
@@ -108,7 +108,7 @@ TEST(Rewind, GoesOnLikeASessionThatStoppedThere) {
   }
 }
 
-// Where prompts go in chunks, the sums depend on which values came together.
+// If prompts are read in chunks, the sums depend on which values shared a chunk.
 TEST(Rewind, GoesOnLikeASessionThatStoppedThereWhereChunksHaveSumsOfTheirOwn) {
   constexpr int kChunk = 8;
   constexpr int kGiven = 37;
@@ -138,7 +138,7 @@ TEST(Rewind, GoesToTheStartAndOnFromThere) {
   EXPECT_EQ(harness.get("a")->position, 6);
 }
 
-// A state may have been made by other means than values.
+// The state of an imported session need not come from values.
 TEST(Rewind, GoesToTheStartOfASequenceThatBeganWithAState) {
   Harness harness = harness_of(20, 8);
   make_session(harness, "a", 3, 0);
@@ -163,7 +163,7 @@ TEST(Rewind, GoesToTheStartOfASequenceThatBeganWithAState) {
   }
 }
 
-// Forth and back again, many times.
+// Rewinds and continues many times.
 TEST(Rewind, WhatComesAfterARewindCanBeUndoneToo) {
   Harness harness = harness_of(12, 5, 2);
   std::vector<int32_t> known = make_session(harness, "a", 20, 0);
@@ -326,7 +326,7 @@ TEST(Rewind, TheCallThatWasUndoneIsNotSentAgain) {
   EXPECT_EQ(harness.get("a")->position, 12);
 }
 
-// Both ends of a rewind, the copy and the values fed again, may meet the end of the session.
+// The session may be deleted in both parts of a rewind: the copy, and the feeding of values.
 TEST(Rewind, EndsWithItsSession) {
   const EngineOptions options = options_of(20, 8);
   ModelLimits limits = limits_of(options, 4);
@@ -352,7 +352,7 @@ TEST(Rewind, EndsWithItsSession) {
   EXPECT_EQ(harness.engine->active_calls(), 0);
 }
 
-// A state of 5 MiB takes 5 turns to be kept or restored, and others step in each.
+// Saving or restoring a state of 5 MiB takes 5 turns. Other calls make a step in each of them.
 TEST(Rewind, LargeSnapshotsAreTakenBetweenTheStepsOfOthers) {
   constexpr int64_t kLarge = 5 << 20;
   const EngineOptions options = options_of(4, 4);
@@ -366,7 +366,7 @@ TEST(Rewind, LargeSnapshotsAreTakenBetweenTheStepsOfOthers) {
   const auto reader = harness.generate(request);
   harness.generate(request_of({5}, 100));
   harness.turn();
-  std::vector<size_t> rows;  // of each launch
+  std::vector<size_t> rows;  // the number of rows in each launch
   while (!reader->end) {
     const size_t launched = model.launches.size();
     harness.turn();
@@ -388,7 +388,7 @@ TEST(Rewind, LargeSnapshotsAreTakenBetweenTheStepsOfOthers) {
   EXPECT_TRUE(ended->ok());
 }
 
-// Snapshots that are due together are taken in turn, and all sessions go on.
+// Snapshots that are due at once take turns, and every session makes progress.
 TEST(Rewind, SnapshotsThatAreDueTogetherTakeTurns) {
   const EngineOptions options = options_of(2, 1);
   const ModelLimits limits = limits_of(options, 3);
@@ -408,7 +408,7 @@ TEST(Rewind, SnapshotsThatAreDueTogetherTakeTurns) {
   }
 }
 
-// On the CPU, among others: the bits are those of a session that stopped there.
+// On the CPU, with other calls: the bits equal those of a session that stopped there.
 TEST(Rewind, BitsAreThoseOfASessionThatStoppedThere) {
   for (const Spec& spec : small_family_specs()) {
     const Bundle bundle = random_bundle(spec, 3);
@@ -421,7 +421,7 @@ TEST(Rewind, BitsAreThoseOfASessionThatStoppedThere) {
       Harness harness(std::move(model.model), options);
       EXPECT_TRUE(harness.create("a").ok());
       std::vector<int32_t> known = {1, 5, 2, 8, 3, 9, 10, 4, 4};
-      const std::vector<int32_t> sampled = {7, 1, 2, 6, 5, 3};  // as if it had been sampled
+      const std::vector<int32_t> sampled = {7, 1, 2, 6, 5, 3};  // fed instead of sampled
       harness.generate(request_of({4, 4}, 60));
       if (rewinds) {
         call(harness, "a", known, 0);

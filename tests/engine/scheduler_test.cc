@@ -1,4 +1,4 @@
-// The mailbox, and what ends all calls at once, through the engine's door.
+// The mailbox, and events that end all calls at once, tested on Engine.
 #include <gtest/gtest.h>
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Score calls through the engine's door.
+// Score calls, tested on Engine.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -112,7 +112,7 @@ TEST_F(ScoreTest, ACallInASessionThatIsDeletedEnds) {
   EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
 }
 
-// What came of the session's last call would be sent again, and not what came since.
+// The retry would send the results of the session's last call, but not the values read since.
 TEST_F(ScoreTest, ARetryDoesNotGoOnBehindValuesThatWereKept) {
   ASSERT_TRUE(harness_.create("a").ok());
   GenerateRequest request = request_of({1, 2}, 5);
@@ -185,7 +185,7 @@ TEST_F(ScoreTest, CancelledWhileAChunkWaitsItStillEndsOnce) {
   EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
 }
 
-// Once admitted, a call does not end because others fill the mailbox.
+// A full mailbox does not end a call that was admitted.
 TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
   EngineOptions options;
   options.mailbox = 1;
@@ -211,7 +211,7 @@ TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
   EXPECT_EQ(answers, 2);
 }
 
-// A message now and then must not hold a slot without end.
+// A client that sends a message now and then must not hold a slot forever.
 TEST_F(ScoreTest, ACallThatMostlyWaitsEndsAfterTheIdleTimeout) {
   const auto call = *harness_.engine->start_score({}, {});
   Duration waited{0};
@@ -228,7 +228,7 @@ TEST_F(ScoreTest, ACallThatMostlyWaitsEndsAfterTheIdleTimeout) {
   EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
 }
 
-// A reader thread may hand over what it has just read while the call's end is on its way.
+// A reader thread may submit a chunk while the end of the call is in the mailbox.
 TEST_F(ScoreTest, AChunkThatComesAfterTheEndIsAnsweredAndTouchesNoSlot) {
   const auto call = *harness_.engine->start_score({}, {});
   ASSERT_TRUE(score(call, {1, 2, 3}).ok());
@@ -251,7 +251,7 @@ TEST_F(ScoreTest, DrainingLetsWhatRunsGoOn) {
   EXPECT_EQ(score(running, {4}).status().code(), Code::kUnavailable);
 }
 
-// Whoever asks behind the end of a call finds its slot free, also within one turn.
+// A call that starts after another has ended finds its slot free, even within one turn.
 TEST_F(ScoreTest, TheSlotOfACallThatEndsIsThereForTheNext) {
   Harness harness(fake_spec(), {.slots = 1, .rows = 1, .values = 4, .steps = 1});
   const auto begin = [&](std::optional<Status>& outcome) {

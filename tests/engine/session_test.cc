@@ -12,7 +12,7 @@ namespace {
 using S = SessionPhase;
 using E = SessionEvent;
 
-// Every pair that the table allows; all others must be refused.
+// Lists every allowed pair. All other pairs must be refused.
 TEST(Session, TheTableHasTheseTransitionsAndNoOthers) {
   const std::map<std::pair<S, E>, S> allowed = {
       {{S::kNew, E::kFeed}, S::kPrompting},    {{S::kNew, E::kSample}, S::kGenerating},
@@ -81,8 +81,8 @@ TEST(SessionTable, ErasesOnlySessionsThatHaveRestedForLong) {
   EXPECT_EQ(table.page("", "", 3, {}).sessions.size(), 2U);
 }
 
-// 20,000 sessions that stay before 20,000 that expire: looking from the start for each would take
-// seconds.
+// 20,000 sessions that stay come before 20,000 that expire. A search from the start for each
+// expired session would take seconds.
 TEST(SessionTable, ExpiryIsOnePass) {
   constexpr int kSessions = 20000;
   SessionTable table;

@@ -19,7 +19,7 @@ constexpr TimePoint kNow{std::chrono::seconds(1000)};
 
 class SessionsTest : public testing::Test {
  protected:
-  // Feeds a value to the session's state, as a prompt of a call does.
+  // Feeds a value to the session's state, as the prompt of a call does.
   void feed(Session& session, int32_t value) {
     const std::vector<int32_t> values = {value};
     const Row row = {session.slot, values, Want::kNothing};
@@ -28,7 +28,7 @@ class SessionsTest : public testing::Test {
     session.pending = value;
     ++session.position;
   }
-  // The fake's state: a hash of the values consumed, with which its slot begins.
+  // The state of the fake model: a hash of the consumed values, at the start of its slot.
   uint64_t state_of(const Session& session) {
     std::vector<std::byte> bytes(model_.layout().state_bytes);
     model_.read(session.slot, 0, bytes);
@@ -42,7 +42,7 @@ class SessionsTest : public testing::Test {
     ASSERT_TRUE(sessions_.create({"me", id}, caller, kNow).ok());
   }
 
-  // As after a call that has saved the session.
+  // Leaves the session as a call that saved it does.
   void save(const std::string& id) {
     Session& session = *sessions_.find({"me", id});
     session.saved_at = session.position;

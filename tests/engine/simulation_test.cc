@@ -1,12 +1,11 @@
-// The real engine on a virtual clock, with a fake model, random clients and one seed: arrivals,
-// lengths, samples, sessions, forks, rewinds, exports, imports, cancels, stalls, deadlines,
-// retries, full pools and calls that wait for them, prompts that begin as earlier ones, saved
-// sessions that make room, are loaded again or held for a call, stores that fail and servers that
-// lose a session, so that it is deleted. After every step the books must balance; at the end every
-// call has ended exactly once with the values that it would have got alone.
-// StoreSimulation (tests/server) has the store itself.
+// Runs the real engine on a virtual clock with a fake model and random clients, from one seed. The
+// clients do everything that clients and stores can do: calls, retries, cancels, forks, rewinds,
+// exports, imports, saves and loads. Readers stall, deadlines pass, pools are full, calls wait,
+// stores fail, and servers lose sessions, which are then deleted. After every step the counts must
+// agree. At the end every call has ended exactly once with the values that it would have got alone.
+// StoreSimulation (tests/server) includes the store itself.
 //
-// A failing seed reproduces alone: RUNNEL_SIMULATION_SEED=17 test_engine
+// To repeat a failing seed: RUNNEL_SIMULATION_SEED=17 test_engine
 // --gtest_filter='Simulation.*'
 
 #include <gtest/gtest.h>
@@ -25,23 +24,23 @@ namespace {
 
 constexpr Duration kMs = std::chrono::milliseconds(1);
 
-// One Generate call as its client sees it.
+// A Generate call as its client sees it.
 struct Call {
   GenerateRequest request;
   std::shared_ptr<Reader> reader;
   bool reads = true;
   bool cancelled = false;
-  bool settled = false;       // checked after its end
-  std::vector<int32_t> left;  // what its session held then, at most
+  bool settled = false;       // its values were checked after its end
+  std::vector<int32_t> left;  // the most values that its session held then
 
-  // The session that it went on in, or made; empty: none that anybody knows, or not known yet.
+  // The session that the call continued or made. Empty if there is none, or none known yet.
   std::string session() const {
     if (request.session) return *request.session;
     return reader->started ? reader->started->session : "";
   }
 };
 
-// One Score call: chunks go in one after the other.
+// A Score call, whose chunks are sent one after the other.
 struct Scoring {
   std::shared_ptr<ScoreCall> call;
   std::vector<int32_t> values;
@@ -49,7 +48,7 @@ struct Scoring {
   std::vector<float> log_probs;
   bool waits = false;
   bool over = false;
-  bool crosses = false;  // a chunk is on its way although the call is over
+  bool crosses = false;  // a chunk is sent although the call has ended
   int answers = 0, chunks = 0;
 };
 
@@ -109,7 +108,7 @@ class Simulation {
     for (int32_t& value : values) value = below(100);
     return values;
   }
-  // Values of its own, or those of an earlier call, with its answer or a part of it, and some more.
+  // Random values, or those of an earlier call, perhaps with some of its answer, and a few more.
   std::vector<int32_t> random_prompt() {
     std::vector<int32_t> values = random_values(chance(20) ? 60 : 6);
     if (calls_.empty() || chance(50)) return values;
@@ -124,7 +123,7 @@ class Simulation {
     prompt.resize(std::min<size_t>(prompt.size(), 200));
     return prompt;
   }
-  // One of four, or one that a call has made.
+  // One of four ids, or the id of a session that a call has made.
   std::string random_session() {
     if (!calls_.empty() && chance(20)) {
       const std::string made = calls_[below(static_cast<int>(calls_.size()))]->session();
@@ -191,7 +190,7 @@ class Simulation {
     }
   }
 
-  // A session's fork to some others.
+  // Forks a session to one to three others.
   void fork(const std::string& parent) {
     ++moving_;
     std::vector<std::string> children;
@@ -208,7 +207,7 @@ class Simulation {
     });
   }
 
-  // A session's export, and its import under another name.
+  // Exports a session and imports it under another name.
   void carry(const std::string& from) {
     ++moving_;
     const auto image = std::make_shared<StateImage>();
@@ -225,7 +224,7 @@ class Simulation {
     });
   }
 
-  // A session is saved, and may be given up from then on, or is loaded as it was saved.
+  // Saves a session, which may then be evicted, or loads it as it was saved.
   void store(const std::string& session) {
     ++moving_;
     Call& mark = add_moved(session);
@@ -240,7 +239,7 @@ class Simulation {
     const auto image = std::make_shared<StateImage>();
     const MoveDone done = [this, session, image, &mark](const auto& out) {
       if (!expect_moved(out.status())) return;
-      if (chance(10)) return remove(session);  // it was not saved
+      if (chance(10)) return remove(session);  // the save failed
       saved_[session] = {image, known_of(session, mark, image->position)};
       harness_.engine->mark_saved({"", session}, image->position);
     };
@@ -249,7 +248,7 @@ class Simulation {
     harness_.engine->copy_at_rest({"", session}, image, done);
   }
 
-  // A call of a store is about to change a session, which is not given up from then on.
+  // A call on a stored session is about to change it. From then on it must not be evicted.
   void hold(const std::string& session) {
     ++moving_;
     harness_.engine->hold_session({"", session}, [this](const Result<SessionInfo>& here) {
@@ -260,7 +259,7 @@ class Simulation {
     });
   }
 
-  // Back to a position that may be ahead, or too old.
+  // Rewinds to a position that may be in the future, or too old.
   void rewind(const std::string& session) {
     ++moving_;
     Call& mark = add_moved(session);
@@ -279,14 +278,14 @@ class Simulation {
     EXPECT_TRUE(status.ok() || code == Code::kNotFound || code == Code::kAborted ||
                 code == Code::kAlreadyExists || code == Code::kInvalidArgument ||
                 code == Code::kResourceExhausted || failed() || code == Code::kOutOfRange ||
-                code == Code::kCancelled ||  // of a copy, by a call
+                code == Code::kCancelled ||  // a copy that a call has cancelled
                 (code == Code::kFailedPrecondition && options_.rewind_values == 0) ||
                 (drained_ && code == Code::kUnavailable))
         << status.to_string();
     return status.ok();
   }
 
-  // Stands among the calls for a state that comes into a session by a move.
+  // Adds an entry to the calls for a state that a move brings into a session.
   Call& add_moved(const std::string& session) {
     auto call = std::make_unique<Call>();
     call->request.session = session;
@@ -312,19 +311,19 @@ class Simulation {
       request.stop_text = {std::to_string(below(10)) + ">", "><" + std::to_string(below(100))};
     }
     if (chance(20)) request.max_time = (1 + below(60)) * kMs;
-    // One that goes on from a session would find what later calls have left there.
+    // Calls on sessions do not wait: while they waited, later calls could change the session.
     if (!request.session && chance(40)) request.max_queue_time = below(300) * kMs;
     request.delivery = {.max_values = 1 + below(20), .max_delay = below(30) * kMs};
     if (recent_ > 0 && chance(30)) request.penalties = random_penalties();
     if (chance(15)) make_retryable(request);
-    // Callers share the steps; the sessions are those of the caller without a name.
+    // Callers share the steps. All sessions belong to the caller without a name.
     const bool alone = !request.session && !request.keep && request.request_id.empty();
     if (alone && chance(50)) {
       request.caller.account = std::string(1, static_cast<char>('a' + below(3)));
     }
     call->reads = chance(90);
     call->reader = harness_.generate(request);
-    harness_.readers.clear();  // this simulation decides who reads
+    harness_.readers.clear();  // the simulation decides which streams are read
     calls_.push_back(std::move(call));
   }
 
@@ -335,7 +334,7 @@ class Simulation {
     return std::make_shared<const Penalties>(penalties);
   }
 
-  // A sequence of its own that is kept under the call's id: made for the first time, or again.
+  // Makes the request a sequence that is kept under a request_id, or repeats an earlier one.
   void make_retryable(GenerateRequest& request) {
     request.session.reset();
     request.samples = 1;
@@ -360,7 +359,7 @@ class Simulation {
     scorings_.push_back(std::move(scoring));
   }
 
-  // A cancel, a client that stops reading, or one that reads again.
+  // Cancels a call, or makes its client stop or resume reading.
   void disturb() {
     if (calls_.empty()) return;
     Call& call = *calls_[below(static_cast<int>(calls_.size()))];
@@ -423,8 +422,8 @@ class Simulation {
     }
   }
 
-  // A call has ended: its values must be those of its sequence alone, and its session goes on from
-  // there.
+  // Checks a call that has ended: its values must be those of its sequence alone, and its session
+  // continues from there.
   void settle(Call& call) {
     if (call.settled) return;
     call.settled = true;
@@ -508,11 +507,11 @@ class Simulation {
     }
   }
 
-  // Everybody reads; all calls must end, in a bounded number of turns, and every slot be accounted
-  // for.
+  // Reads all streams. All calls must end within a bounded number of turns, and every slot must be
+  // accounted for.
   void wind_down() {
     for (const auto& call : calls_) call->reads = true;
-    if (chance(30)) {  // what waits is refused at once, what runs goes on
+    if (chance(30)) {  // waiting calls are refused at once, running ones continue
       drained_ = true;
       harness_.engine->drain();
       turn();
@@ -520,7 +519,7 @@ class Simulation {
     }
     for (int i = 0; i < 5000 && (harness_.engine->active_calls() > 0 || unsettled() || moving_ > 0);
          ++i) {
-      harness_.clock.advance(kMs);  // sessions at rest may be all that there is
+      harness_.clock.advance(kMs);  // without running calls, nothing else advances the clock
       turn();
     }
     EXPECT_EQ(moving_, 0);
@@ -532,7 +531,7 @@ class Simulation {
         EXPECT_EQ(scoring->log_probs[i], FakeModel::expected_log_prob(scoring->values, i + 1));
       }
     }
-    harness_.engine->turn();  // what expires by now does so before it is listed
+    harness_.engine->turn();  // removes expired sessions before the list is read
     SessionPage page;
     harness_.engine->list_sessions("", "", 1000, [&](Result<SessionPage> r) { page = *r; });
     harness_.engine->turn();
@@ -552,15 +551,15 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
-  const int recent_;  // values that a state keeps for penalties
+  const int recent_;  // the number of values that a state keeps for penalties
   const EngineOptions options_;
   Harness harness_;
   std::vector<std::unique_ptr<Call>> calls_;
   std::vector<std::unique_ptr<Scoring>> scorings_;
   std::map<std::string, std::pair<std::shared_ptr<StateImage>, std::vector<int32_t>>> saved_;
   bool drained_ = false;
-  int made_ = 0;    // sessions by moves, for their names
-  int moving_ = 0;  // moves that are not done
+  int made_ = 0;    // counts sessions made by moves, for their names
+  int moving_ = 0;  // the number of moves that have not ended
 };
 
 uint64_t environment(const char* name, uint64_t otherwise) {

@@ -12,7 +12,7 @@ using testing::ElementsAre;
 
 constexpr Duration kSecond = std::chrono::seconds(1);
 
-// A queue whose calls are named by their bytes.
+// A queue of calls. The field `bytes` holds a call's name.
 class SlotQueueTest : public testing::Test {
  protected:
   bool add(const std::string& account, int64_t name, int slots = 1) {
@@ -22,7 +22,7 @@ class SlotQueueTest : public testing::Test {
     call.bytes = name;
     return queue_.add(std::move(call));
   }
-  // The name of the call that goes on with so many free slots; 0: none does.
+  // The name of the call that may run with this many free slots; 0 if none may.
   int64_t next(int free = 1) {
     QueuedCall* const call = queue_.next(
         now_, free, [this](const QueuedCall& waiting) { return waiting.account != barred_; });
@@ -89,7 +89,7 @@ TEST_F(SlotQueueTest, ACallKeepsSlotsForASecondEachAndThenTheOthersHaveTheirTurn
   add("a", 11, 4);
   add("a", 12);
   add("b", 21);
-  now_ += 100 * kSecond;  // nothing is free: nothing is kept
+  now_ += 100 * kSecond;  // no slot is free, so none is reserved
   EXPECT_EQ(next(0), 0);
   EXPECT_EQ(next(3), 0);
   now_ += 4 * kSecond - Duration(1);
@@ -175,7 +175,7 @@ TEST_F(SlotQueueTest, WhoLeavesIsForgotten) {
   EXPECT_THAT(all(), ElementsAre(12, 901));
 }
 
-// What clients are told is what happens, if nobody comes or leaves.
+// If no call comes or leaves, the places that clients are told come true.
 TEST_F(SlotQueueTest, TheOrderIsThatOfTheTurns) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {

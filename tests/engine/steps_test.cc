@@ -1,4 +1,4 @@
-// Running calls through the engine's door: values, stops, pauses, cancels.
+// Running calls: values, stops, pauses and cancels, tested on Engine.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ TEST(Scheduler, ALongPromptOfOneCallerDoesNotDelayAnother) {
   for (int i = 0; i < 6; ++i) harness.turn();
   ASSERT_TRUE(first->end.has_value());
   EXPECT_EQ(first->values[0], expected({2, 3, 4}, 3));
-  small.caller.account = "busy";  // waits for a turn among its own
+  small.caller.account = "busy";  // waits for its turn within its account
   const auto own = harness.generate(small);
   for (int i = 0; i < 100; ++i) harness.turn();
   EXPECT_TRUE(own->end.has_value());
@@ -146,7 +146,7 @@ TEST(Scheduler, TheLastPositionEndsASequence) {
   harness.run();
   EXPECT_EQ(reader->values[0].size(), 4U);  // six values in all
   EXPECT_EQ(reader->finished[0].reason, FinishReason::kEnd);
-  // A prompt that fills the sequence leaves nothing to sample.
+  // If the prompt fills the sequence, no value can be sampled.
   const auto full = harness.generate(request_of({1, 2, 3, 4, 5, 6}, 100));
   harness.run();
   EXPECT_TRUE(full->values[0].empty());
@@ -154,7 +154,7 @@ TEST(Scheduler, TheLastPositionEndsASequence) {
   EXPECT_TRUE(full->end->ok());
 }
 
-// Unset, max_values is the limit, as set to the limit.
+// A call that does not set max_values gets the limit.
 TEST(Scheduler, ACallThatSetsNoMaxValuesGetsNoMoreThanTheLimit) {
   EngineOptions options;
   options.max_values = 10;
@@ -205,7 +205,7 @@ TEST(Scheduler, AValueThatEndsTextsEndsASample) {
   }
 }
 
-// Some models begin texts with the value that ends them.
+// Some models begin texts with the value that also ends them.
 TEST(Scheduler, TheFirstValueOfASequenceDoesNotEndIt) {
   Spec spec = fake_spec(0, true);
   spec.eos = {spec.begin->value};
@@ -216,7 +216,7 @@ TEST(Scheduler, TheFirstValueOfASequenceDoesNotEndIt) {
   EXPECT_EQ(reader->finished[0].reason, FinishReason::kLength);
 }
 
-// In the text of the values, whatever their borders: within one, over several, at either's end.
+// Finds stop texts in the joined text: inside a value, across several, at the start and the end.
 TEST(Scheduler, AStopTextEndsASampleAtTheValueThatCompletesIt) {
   const auto all = expected({9}, 50);
   const auto tokenizer = number_tokenizer();
@@ -230,7 +230,7 @@ TEST(Scheduler, AStopTextEndsASampleAtTheValueThatCompletesIt) {
                                    {over_three.substr(2, over_three.size() - 3), 12},
                                    {text_of(0, 0), 0},
                                    {text_of(3, 40), 40}}) {
-    // The text itself, found in what has been drawn so far, says which value comes first.
+    // A search of the text sampled so far gives the first value that completes it.
     size_t first = 0;
     while (text_of(0, first).find(stop) == std::string::npos) ++first;
     ASSERT_LE(first, last);
@@ -245,7 +245,7 @@ TEST(Scheduler, AStopTextEndsASampleAtTheValueThatCompletesIt) {
   }
 }
 
-// The reader is sent the text of a first value without its space.
+// The reader gets the first value's text without its leading space.
 TEST(Scheduler, AStopTextIsFoundInAFirstValueAsItIsWritten) {
   const Spec spec = fake_spec(0, true);
   TokenizerParts parts{.model = BytePairs({}), .bytes = {}, .drops_first_space = true};
@@ -263,7 +263,7 @@ TEST(Scheduler, AStopTextIsFoundInAFirstValueAsItIsWritten) {
   }
 }
 
-// Only what this call samples counts, not what was given.
+// A stop text is searched in the sampled values, not in the prompt.
 TEST(Scheduler, AStopTextIsNotFoundInThePrompt) {
   Harness harness;
   const auto all = expected({9, 11}, 20);
@@ -338,7 +338,7 @@ TEST(Scheduler, ACancelWhileAPromptGoesInLeavesTheSessionThere) {
   reader->stream->cancel();
   harness.turn();
   const int64_t position = harness.get("a")->position;
-  EXPECT_EQ(position, 13);  // the first value, and three times four
+  EXPECT_EQ(position, 13);  // the begin value, and three steps of four
   GenerateRequest go_on = request_of({prompt.begin() + position, prompt.end()}, 5);
   go_on.session = "a";
   const auto rest = harness.generate(go_on);
@@ -367,9 +367,9 @@ TEST(Scheduler, ASlowReaderPausesCostsNothingAndLosesNothing) {
   ASSERT_TRUE(harness.engine->generate(request, slow->stream).ok());
   const auto quick = harness.generate(request_of({2}, 30));
   harness.run();
-  EXPECT_EQ(quick->values[0], expected({2}, 30));  // never held back
+  EXPECT_EQ(quick->values[0], expected({2}, 30));  // never paused
   const size_t launches = harness.model->launches.size();
-  EXPECT_FALSE(harness.engine->turn());  // nothing to do: no busy waiting
+  EXPECT_FALSE(harness.engine->turn());  // there is no work, so the engine does not spin
   EXPECT_EQ(harness.model->launches.size(), launches);
   for (int i = 0; i < 100 && !slow->end; ++i) {
     slow->read();

@@ -1,5 +1,5 @@
-// A reader that has had enough of a sample: it finishes as at a stop, and its session keeps what
-// was sampled.
+// A reader stops a sample early: the sample finishes as with a stop sequence, and its session keeps
+// the sampled values.
 #include <gtest/gtest.h>
 
 #include "tests/engine/harness.h"
@@ -13,7 +13,7 @@ std::vector<int32_t> expected(const std::vector<int32_t>& known, uint32_t stream
   return FakeModel::expected(fake_spec(), known, 1, stream, static_cast<int>(count));
 }
 
-// Turns until `count` values of the first sample have come.
+// Runs turns until the first sample has `count` values.
 void read_values(Harness& harness, const Reader& reader, size_t count) {
   for (int i = 0; i < 1000; ++i) {
     const auto values = reader.values.find(0);
@@ -75,7 +75,7 @@ TEST(StoppedSample, ItsSessionContinuesAfterTheLastValue) {
   harness.run();
   ASSERT_EQ(reader->finished.size(), 1U);
   EXPECT_EQ(harness.get("a")->position, reader->finished[0].position);
-  // A retry has the same end.
+  // A retry ends the same way.
   const auto again = harness.generate(request);
   harness.run();
   EXPECT_EQ(again->values, reader->values);

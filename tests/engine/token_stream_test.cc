@@ -85,7 +85,7 @@ TEST_F(TokenStreamTest, RoomShrinksAndComesBack) {
   stream_.attach([&] { ++resumed; });
   ASSERT_TRUE(stream_.take(group_));
   EXPECT_EQ(stream_.room(), 8);
-  EXPECT_EQ(resumed, 0);  // nobody waited
+  EXPECT_EQ(resumed, 0);  // the scheduler did not wait
   for (int i = 0; i < 8; ++i) stream_.push(0, value_of(i, i), kStart);
   stream_.starve();
   ASSERT_TRUE(stream_.take(group_));
@@ -97,7 +97,7 @@ TEST_F(TokenStreamTest, WantOfRoomSendsWhatThereIs) {
   ASSERT_TRUE(stream_.take(group_));
   stream_.push(0, value_of(1, 1), kStart);
   EXPECT_FALSE(stream_.take(group_));
-  stream_.starve();  // several samples need more than is left
+  stream_.starve();  // several samples need more room than is left
   EXPECT_EQ(wakes_, 2);
   ASSERT_TRUE(stream_.take(group_));
   EXPECT_EQ(group_.values.size(), 1U);
@@ -107,7 +107,7 @@ TEST_F(TokenStreamTest, WantOfRoomThatIsOverTellsTheSchedulerAtOnce) {
   int resumed = 0;
   stream_.attach([&] { ++resumed; });
   for (int i = 0; i < 8; ++i) stream_.push(0, value_of(i, i), kStart);
-  ASSERT_TRUE(stream_.take(group_));  // after the scheduler has seen that there is no room
+  ASSERT_TRUE(stream_.take(group_));  // after the scheduler has seen that the stream is full
   stream_.starve();
   EXPECT_EQ(resumed, 1);
   stream_.push(0, value_of(8, 8), kStart);
@@ -162,7 +162,7 @@ TEST_F(TokenStreamTest, PushingWithoutRoomStopsTheProcess) {
   EXPECT_DEATH(stream_.push(0, value_of(8, 8), kStart), "room");
 }
 
-// A reader on its own thread, woken as a reactor would be, gets every value once and in order.
+// A reader on its own thread, woken like a reactor, gets every value once and in order.
 TEST(TokenStreamThreads, NothingIsLostBetweenWakeAndTake) {
   constexpr int kValues = 20000;
   std::mutex mutex;

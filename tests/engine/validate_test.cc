@@ -143,7 +143,7 @@ TEST(SetTemperature, TinyOnesAreGreedy) {
 }
 
 TEST(Validate, APromptBeyondTheLastPositionIsOutOfRange) {
-  const Spec spec = fake_spec(4);  // five values
+  const Spec spec = fake_spec(4);  // room for five values
   EXPECT_TRUE(validate(request_of({1, 2, 3, 4, 5}, 1), spec, kLimits).ok());
   const Status status = validate(request_of({1, 2, 3, 4, 5, 6}, 1), spec, kLimits);
   EXPECT_EQ(status.code(), Code::kOutOfRange);

@@ -1,4 +1,4 @@
-// Calls that wait for slots, through the engine's door.
+// Calls that wait for slots, tested on Engine.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ EngineOptions with_queue(int64_t calls, int64_t bytes = 1 << 20) {
   return options;
 }
 
-// Two slots, both taken for long.
+// Two slots. Long calls hold both.
 class WaitingTest : public testing::Test {
  protected:
   explicit WaitingTest(const EngineOptions& options = {})
@@ -118,7 +118,7 @@ TEST_F(WaitingTest, PlacesAreToldAgainWhenTheyChangeAtMostOnceASecond) {
   turns(1);
   EXPECT_TRUE(readers[0]->started && readers[1]->started);
   EXPECT_EQ(readers[3]->queued.size(), 1U);
-  running_[0] = harness_.generate(request_of({1}, 1 << 18));  // does not come before those who wait
+  running_[0] = harness_.generate(request_of({1}, 1 << 18));  // waiting calls come before it
   turns(5);
   EXPECT_FALSE(running_[0]->started.has_value());
   EXPECT_TRUE(readers[3]->end.has_value());
@@ -131,7 +131,7 @@ TEST_F(WaitingTest, TheExpectedWaitFollowsFromHowFastSlotsComeFree) {
     readers.push_back(harness_.generate(request));
   }
   harness_.turn();
-  // A slot a second.
+  // One slot becomes free each second.
   std::vector<std::shared_ptr<Reader>> open = {running_[0], running_[1]};
   open.insert(open.end(), readers.begin(), readers.end());
   for (int second = 0; second < 3; ++second) {
@@ -151,7 +151,7 @@ TEST_F(WaitingTest, WhoDoesNotWaitDoesNotComeBeforeThoseWhoDo) {
   const auto waiting = harness_.generate(both);
   harness_.turn();
   end_one(0);
-  // One slot is free, and kept.
+  // One slot is free, and reserved.
   EXPECT_FALSE(waiting->started.has_value());
   const auto hasty = harness_.generate(request_of({3}, 1));
   EXPECT_EQ(hasty->end->code(), Code::kResourceExhausted);
@@ -173,8 +173,8 @@ TEST_F(WaitingTest, WhoDoesNotWaitDoesNotComeBeforeThoseWhoDo) {
   EXPECT_TRUE(harness_.create("s").ok());
 }
 
-// A call that needs every slot gets them although calls that need one keep coming, and those get
-// theirs although such calls keep coming.
+// A call that needs every slot gets them while calls that need one slot keep coming, and such calls
+// get theirs while calls that need every slot keep coming.
 TEST_F(WaitingTest, CallsThatNeedManySlotsAndCallsThatNeedOneBothGetThere) {
   for (const auto& reader : running_) reader->stream->cancel();
   harness_.turn();
@@ -224,7 +224,7 @@ TEST_F(WaitingTest, WhoseTimeIsUpIsRefusedAsWhoDoesNotWait) {
   EXPECT_EQ(reader->end->retry_after(), std::chrono::seconds(1));
 }
 
-// Also in the turn in which its time is up.
+// A slot that becomes free in the turn of the timeout still goes to the call.
 TEST_F(WaitingTest, ASlotComesBeforeTheEndOfTheTime) {
   const auto reader = harness_.generate(waiting_request({2}, 5, 100 * kMs));
   harness_.turn();
@@ -300,7 +300,7 @@ TEST(Waiting, ASessionThatEndsMakesRoomWithinOneStep) {
   EXPECT_TRUE(second->started.has_value());
 }
 
-// The session that a call starts from is looked at again when its turn comes.
+// When a waiting call gets its turn, the session that it starts from is looked up again.
 TEST(Waiting, ASessionThatHasGoneMeanwhileIsMissed) {
   Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = 4, .steps = 1});
   ASSERT_TRUE(harness.create("a").ok());
@@ -337,7 +337,7 @@ TEST_F(WaitingTest, ARetryTakesThePlaceOver) {
   const auto behind = harness_.generate(waiting_request({3}));
   harness_.turn();
   harness_.clock.advance(90 * kMs);
-  request.max_queue_time = kSecond;  // another time to wait makes it no other request
+  request.max_queue_time = kSecond;  // another wait time does not make it another request
   const auto second = harness_.generate(request);
   harness_.turn();
   EXPECT_EQ(first->end->code(), Code::kAborted);
@@ -356,7 +356,7 @@ TEST_F(WaitingTest, ARetryTakesThePlaceOver) {
   EXPECT_FALSE(behind->started.has_value());
   turns(8);
   EXPECT_EQ(second->values[0], expected({2}, 5));
-  // Now it has run, and is sent again.
+  // Now the call has run, and its results are sent again.
   const auto third = harness_.generate(request);
   turns(8);
   EXPECT_EQ(third->values[0], second->values[0]);
@@ -478,7 +478,7 @@ TEST_F(WaitingTest, WhatIsNeverPossibleIsRefusedAtOnce) {
             Code::kInvalidArgument);
 }
 
-// Who has all the states that they may hold waits for one of their own, and holds nobody up.
+// A caller that has its full share of states waits for one of its own, and delays nobody else.
 TEST(Waiting, ACallThatWaitsForItsOwnShareIsPassedOver) {
   EngineOptions options;
   options.sessions_per_caller = 1;
@@ -505,7 +505,7 @@ TEST(Waiting, ACallThatWaitsForItsOwnShareIsPassedOver) {
   EXPECT_TRUE(again->started.has_value());
 }
 
-// Nobody knows when it goes on, and those behind it do not wait for it.
+// Nobody knows when this call can run, and the calls after it do not wait for it.
 TEST(Waiting, ACallThatItsQuotaHoldsBackHasNoExpectedWait) {
   EngineOptions options;
   options.sessions_per_caller = 1;
@@ -519,7 +519,7 @@ TEST(Waiting, ACallThatItsQuotaHoldsBackHasNoExpectedWait) {
   std::vector<std::shared_ptr<Reader>> others = {call_of("a"), call_of("b"), call_of("c")};
   harness.turn();
   harness.clock.advance(kSecond);
-  others[0]->stream->cancel();  // a slot a second
+  others[0]->stream->cancel();  // frees a slot in each second
   harness.turn();
   EXPECT_TRUE(others[2]->started.has_value());
   const auto held_back = call_of("me");
