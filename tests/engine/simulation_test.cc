@@ -385,7 +385,7 @@ class Simulation {
       harness_.engine->end_score(scoring.call);
       return;
     }
-    if (scoring.over && chance(50)) return;  // it comes before the end is noticed, or after
+    if (scoring.over && chance(50)) return;  // sends before or after the end is noticed
     scoring.crosses = false;
     const size_t count = 1 + below(static_cast<int>(scoring.values.size() - scoring.given));
     const auto begin = scoring.values.begin() + static_cast<std::ptrdiff_t>(scoring.given);

@@ -1,4 +1,4 @@
-// Makes this program's large allocations fail.
+// Makes large allocations of this program fail.
 #pragma once
 
 #include <cstddef>

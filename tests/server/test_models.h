@@ -1,4 +1,4 @@
-// Models as the server serves them, made for tests.
+// Models for tests, in the form in which the server holds them.
 #pragma once
 
 #include <functional>
@@ -11,14 +11,14 @@
 
 namespace runnel {
 
-// What a test's model may hold and do at once.
+// The limits of a test's model.
 inline constexpr ModelLimits kTestLimits = {.slots = 8, .rows = 8, .values = 32, .steps = 1};
 
-// Random weights on the CPU backend.
+// A model with random weights on the CPU backend.
 ServedModel served_bundle(const Spec& spec, uint64_t seed, const EngineOptions& options = {},
                           const ModelLimits& limits = kTestLimits);
 
-// A model without arithmetic, that calls `on_submit` before every step.
+// A model without arithmetic that calls `on_submit` before every step.
 ServedModel served_fake(const std::string& name, std::function<void()> on_submit = {},
                         const EngineOptions& options = {}, const ModelLimits& limits = kTestLimits,
                         const Spec& spec = fake_spec());

@@ -1,4 +1,4 @@
-// Calls without a wire: a door that only notes what it is given.
+// Calls without a network: the endpoint only records what the call gives it.
 
 #include "server/calls/call.h"
 
@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 
 constexpr auto kTimeout = std::chrono::seconds(60);
 
-// What the doors of a test share.
+// What the endpoints of a test share.
 struct Service {
   explicit Service(ServedModel served) {
     state.stall_timeout = std::chrono::milliseconds(100);
@@ -38,7 +38,7 @@ struct Service {
   }
   std::shared_ptr<const ServedModel> model() const { return *state.models.find({}, ""); }
   int64_t sessions_free() const { return model()->engine->stats().sessions_free; }
-  // Applies the time limits of calls once more time has passed.
+  // Advances the clock by `time`, then applies the time limits of calls.
   void tend_after(Duration time) {
     clock.advance(time);
     state.calls.tend_all(clock.now());
@@ -60,7 +60,7 @@ CallStart call_start(Result<Caller> caller) {
   return {.rpc = "Test", .peer = "here", .caller = std::move(caller)};
 }
 
-// How a call ended, for whoever waits.
+// The status with which a call ended, for a thread that waits for the end.
 class Ending {
  public:
   void set(const Status& status) {
@@ -85,7 +85,7 @@ class Ending {
   std::optional<Status> status_;
 };
 
-// Takes events at once, from within write(), or when the test says so.
+// Takes each event at once inside write(), or later when the test says so.
 class GenerateDoor final : public GenerateSink {
  public:
   explicit GenerateDoor(Service& service, Result<Caller> caller = Caller())
@@ -130,7 +130,7 @@ GenerateRequest request_for(int64_t max_values) {
   return request;
 }
 
-// Whoever ends calls would find a door that does not have its own yet.
+// A thread that ends calls could otherwise use an endpoint that does not hold its call yet.
 TEST(GenerateCall, IsLiveFromWhenItsDoorSaysSo) {
   Service service(served_fake("fake"));
   GenerateDoor door(service);
@@ -289,7 +289,7 @@ TEST(GenerateCall, CancelsFromAnyThreadAtAnyMomentEndItOnce) {
   Service service(served_fake("fake"));
   for (int i = 0; i < 200; ++i) {
     GenerateDoor door(service);
-    // Spins: a thread that sleeps or yields on a busy machine comes back long after the call's end.
+    // Spins, because a thread that sleeps on a busy machine would wake long after the call's end.
     std::thread canceller(
         [&, moment = std::chrono::steady_clock::now() + std::chrono::microseconds(2 * i)] {
           while (std::chrono::steady_clock::now() < moment) {
@@ -298,14 +298,14 @@ TEST(GenerateCall, CancelsFromAnyThreadAtAnyMomentEndItOnce) {
           service.state.calls.end_all({Code::kUnavailable, "over"});
         });
     door.call->start(service.model(), request_for(i));
-    static_cast<void>(door.ending.wait());  // either may come first
+    static_cast<void>(door.ending.wait());  // the end or the cancel may come first
     canceller.join();
   }
   EXPECT_TRUE(eventually([&] { return service.sessions_free() == 8; }));
   EXPECT_EQ(service.state.calls.count(), 0);
 }
 
-// Sends the chunks that it is made with, then closes.
+// Sends the given chunks, then closes.
 class ScoreDoor final : public ScoreSink {
  public:
   ScoreDoor(Service& service, std::vector<std::vector<int32_t>> chunks)

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A group as a stream gives it: samples advance in any order, positions of each without gaps.
+// A group as a stream gives it: samples advance in any order, without gaps in their positions.
 StreamGroup random_group(std::mt19937& random, int values, int samples, int top) {
   StreamGroup group;
   if (random() % 2 == 0) {
@@ -41,7 +41,7 @@ StreamGroup random_group(std::mt19937& random, int values, int samples, int top)
   return group;
 }
 
-// One sample's values, as the events or the group tell of them.
+// The values of one sample, collected from the events or from the group.
 struct Told {
   std::vector<int32_t> values, top;
   std::vector<int64_t> positions;
@@ -135,7 +135,7 @@ TEST(GroupEvents, AValueAfterAGapBeginsARun) {
   EXPECT_FALSE(events.next());
 }
 
-// The text of sample `sample` in all events of `groups`.
+// The joined text of sample `sample` in the events of all `groups`.
 std::string text_of(GroupEvents& events, const std::vector<StreamGroup>& groups, int sample) {
   std::string text;
   for (const StreamGroup& group : groups) {
@@ -155,7 +155,7 @@ std::string text_of(GroupEvents& events, const std::vector<StreamGroup>& groups,
 TEST(GroupEvents, TextIsWholeCharactersOfEachSampleAcrossGroups) {
   const std::string river = "a\u5ddd";
   std::vector<StreamGroup> groups(river.size());
-  for (size_t i = 0; i < river.size(); ++i) {  // two samples, a byte of each in every group
+  for (size_t i = 0; i < river.size(); ++i) {  // two samples, one byte of each in every group
     const int32_t byte = static_cast<unsigned char>(river[i]);
     const auto position = static_cast<int64_t>(i);
     groups[i].values = {{.sample = 0, .value = byte, .position = position},

@@ -1,4 +1,4 @@
-// The right to have a server read its configuration again, and what is answered.
+// The right to reload the configuration, and the answers to reloads.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ ReloadReport some_report() {
   return report;
 }
 
-// A server with a key "admin" of an administrator, and one "user" of somebody else.
+// A server with a key "admin" that may reload, and a key "user" that may not.
 class AdminTest : public ::testing::Test {
  protected:
   void serve(AskReload ask) {

@@ -1,4 +1,4 @@
-// Conversations over gRPC: they become the values that their rendered prompt has, as over HTTP
+// Conversations over gRPC: they become the values of their rendered prompt, as over HTTP
 // (tests/server/openai/chat_test.cc).
 #include "server/grpc/conversation.h"
 
@@ -38,7 +38,7 @@ v1::TemplateVariable& add_variable(v1::Conversation& conversation, const std::st
   return added;
 }
 
-// The model has values 0 to 99, so texts are in capitals.
+// The model's values are 0 to 99, so texts use capital letters.
 v1::GenerateRequest request_of(const std::vector<v1::ChatMessage>& messages,
                                const std::string& session = "") {
   v1::GenerateRequest request = generate_request({}, 5, 7);
@@ -79,7 +79,7 @@ TEST(Conversation, TheTemplateKnowsTheTime) {
   };
   std::string before, after;
   std::vector<int32_t> found;
-  do {  // another time if a year begins
+  do {  // repeats if the year changes during the call
     before = year();
     found = test.generate(request_of({message("user", "HI")})).values.at(0);
     after = year();
@@ -230,7 +230,7 @@ TEST(Conversation, TheEndOfATurnEndsTheAnswer) {
   TestServer test(
       chat_model(source, tokenizer_of("<|end|>", {{.text = "<|end|>", .value = kEnd}})));
   v1::GenerateRequest request = request_of({message("user", "HI")});
-  request.clear_max_values();  // limits.chat_values
+  request.clear_max_values();  // uses limits.chat_values
   const Generated out = test.generate(request);
   ASSERT_TRUE(out.status.ok()) << out.status.error_message();
   EXPECT_EQ(out.finished.at(0).reason(), v1::Finished::EOS);

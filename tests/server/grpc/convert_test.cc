@@ -247,7 +247,7 @@ TEST(Encode, AScoreIsChunksAndATotal) {
   EXPECT_EQ(message.total().bits_per_dim(), 0.0);
 }
 
-// As the largest event of a stream is: on its way it is there three times.
+// As for the largest event of a stream, which exists three times while it is sent.
 TEST(GenerateMessage, TakesNoMoreMemoryThanIsCountedForAnEvent) {
   const auto in_use = [] {
     const auto info = mallinfo2();

@@ -1,4 +1,4 @@
-// Draining: what runs gets its grace, what is left ends with UNAVAILABLE, and nothing hangs.
+// Draining: running calls get a grace period, then end with UNAVAILABLE, and nothing hangs.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST(Drain, WhatRunsEndsWithinItsGraceAndNewCallsAreRefused) {
   out.take(response);
   std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
   EXPECT_TRUE(eventually([&] { return !test.server.serving(); }));
-  // The engine hears of the drain last: a call that comes earlier waits for the step, in vain.
+  // The engine learns of the drain last. A call before that waits for the step until its deadline.
   Generated refused;
   EXPECT_TRUE(eventually([&] {
     refused = test.generate(generate_request({1}, 1), 1000);
@@ -58,7 +58,7 @@ TEST(Drain, WhatRunsEndsWithinItsGraceAndNewCallsAreRefused) {
 
 TEST(Drain, AScoreCallThatHasNotBegunIsRefusedAtOnce) {
   TestServer test(served_fake("fake", slowly));
-  grpc::ClientContext context;  // of a call that holds the server up until it is cancelled
+  grpc::ClientContext context;  // of a call that delays the drain until it is cancelled
   const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
@@ -70,7 +70,7 @@ TEST(Drain, AScoreCallThatHasNotBegunIsRefusedAtOnce) {
   grpc::ClientContext idle_context;
   const auto idle = test.inference->Score(&idle_context);
   v1::ScoreResponse scored;
-  EXPECT_FALSE(idle->Read(&scored));  // nothing is sent: the server does not wait for it
+  EXPECT_FALSE(idle->Read(&scored));  // nothing was sent, so the server does not wait for the call
   const grpc::Status status = idle->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("the server is draining"));
@@ -108,7 +108,7 @@ TEST(Drain, WhatDoesNotEndIsEndedWithUnavailable) {
   const auto reader = test.inference->Generate(&generate_context, generate_request({1}, 1 << 20));
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
-  // One that scores and waits for its caller, and one that has not begun.
+  // One call scores and waits for its client, and one has not begun.
   grpc::ClientContext score_context;
   const auto scoring = test.inference->Score(&score_context);
   ASSERT_TRUE(scoring->Write(score_request({1, 2, 3})));
@@ -189,7 +189,7 @@ TEST(Drain, AReaderWhoNeverReadsHoldsNothingUp) {
   TestServer test(served_fake("fake", {}, options));
   grpc::ClientContext context;
   const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
-  // Until no more is sampled from one look to the next: the way to the reader is full.
+  // Waits until two checks find the same number of sampled values: the reader's buffers are full.
   int64_t last = 0;
   ASSERT_TRUE(eventually([&] {
     const int64_t now = (*test.server.models().find({}, ""))->engine->stats().values_sampled;
@@ -215,7 +215,7 @@ TEST(Drain, InTheMiddleOfAStormEveryCallGetsAStatus) {
           const grpc::Status status = t % 2 == 0 ? test.generate(generate_request({1}, 20)).status
                                                  : test.score(std::vector<int32_t>{1, 2, 3}).status;
           if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return;
-          // In the very instant of the shutdown the library itself answers.
+          // At the moment of the shutdown, the library itself answers.
           if (status.error_code() == grpc::StatusCode::CANCELLED) return;
           EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED)
               << status.error_code() << status.error_message();

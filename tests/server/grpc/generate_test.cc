@@ -37,8 +37,8 @@ TEST(Generate, AnImageComesAsStartedValuesFinished) {
   EXPECT_THAT(image.started.numerics(), HasSubstr("cpu/"));
   ASSERT_EQ(image.values.at(0).size(), 20U);
   EXPECT_EQ(image.first_position.at(0), 0);
-  EXPECT_EQ(image.values.at(0)[0], 0);        // begin
-  EXPECT_EQ(image.log_probs.at(0)[0], 0.0F);  // which is not predicted
+  EXPECT_EQ(image.values.at(0)[0], 0);        // the begin value
+  EXPECT_EQ(image.log_probs.at(0)[0], 0.0F);  // not predicted, so its log-probability is 0
   const v1::Finished& finished = image.finished.at(0);
   EXPECT_EQ(finished.reason(), v1::Finished::END);
   EXPECT_EQ(finished.usage().prompt_values(), 0);
@@ -48,8 +48,8 @@ TEST(Generate, AnImageComesAsStartedValuesFinished) {
 }
 
 TEST(Generate, TheFirstValueComesAtOnceAndTheRestInGroups) {
-  // The model waits in its sixth step: the client gets the first message before there are ten
-  // values.
+  // The model waits in its sixth step, so the client gets the first message before ten values
+  // exist.
   std::latch first_has_come(1);
   TestServer test(served_fake("fake", [&, steps = 0]() mutable {
     if (++steps == 6) first_has_come.wait();
@@ -69,14 +69,14 @@ TEST(Generate, TheFirstValueComesAtOnceAndTheRestInGroups) {
   EXPECT_EQ(out.values.at(0).size(), 60U);
   ASSERT_GE(out.message_values.size(), 2U);
   EXPECT_LT(out.message_values[0], 10);
-  // A reader that was late gets more at once, never less.
+  // A slow reader gets larger messages, but never smaller ones.
   for (size_t i = 1; i + 1 < out.message_values.size(); ++i) {
     EXPECT_GE(out.message_values[i], 10);
   }
 }
 
 TEST(Generate, AValueWaitsNoLongerThanAskedFor) {
-  // The model is at most three steps before its reader, so no message has more than three values.
+  // The model is at most three steps ahead of its reader, so no message has more than three values.
   std::counting_semaphore<> steps(3);
   TestServer test(served_fake("fake", [&] { steps.acquire(); }));
   v1::GenerateRequest request = generate_request({1}, 20);
@@ -91,7 +91,7 @@ TEST(Generate, AValueWaitsNoLongerThanAskedFor) {
     out.take(response);
     if (response.has_values()) steps.release(out.message_values.back());
   }
-  steps.release(1000);  // of a call that did not end well
+  steps.release(1000);  // releases a call that did not end well
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(out.values.at(0).size(), 20U);
   EXPECT_GE(out.message_values.size(), 5U);
@@ -169,7 +169,7 @@ TEST(Generate, KeepNamesASessionAndWithoutItTheSessionStays) {
   v1::Session session;
   ASSERT_TRUE(test.get(name, &session).ok());
   EXPECT_EQ(session.position(), 7);
-  // Several continuations from it, none of which changes it.
+  // Several continuations start from the session. None of them changes it.
   request = generate_request({}, 10, 6);
   request.mutable_origin()->set_session(name);
   request.set_samples(3);
@@ -263,7 +263,7 @@ TEST(Generate, MaxTimeEndsWithTime) {
 }
 
 TEST(Generate, CancellingFreesTheSlot) {
-  // Room for all: one that is cancelled may be admitted after the next has come.
+  // Room for all calls, because a cancelled call may still hold its slot when the next one comes.
   TestServer test(served_fake("fake",
                               [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }, {},
                               {.slots = 256, .rows = 8, .values = 32, .steps = 1}));
@@ -338,7 +338,7 @@ TEST(Generate, ASlowReaderLosesNothing) {
   EXPECT_EQ(out.values.at(0), FakeModel::expected(fake_spec(), {1}, 3, 0, 60000));
 }
 
-// The value of a field in the last line that has it; "" where there is none.
+// The last logged value of a field, or "" if no line has the field.
 std::string logged(const std::string& log, const std::string& field) {
   const size_t at = log.rfind(" " + field + "=");
   if (at == std::string::npos) return "";

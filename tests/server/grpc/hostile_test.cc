@@ -1,5 +1,5 @@
-// Whatever bytes come, every call gets a status, none of them INTERNAL or UNKNOWN, and the server
-// goes on.
+// Whatever bytes arrive, every call gets a status other than INTERNAL and UNKNOWN, and the server
+// keeps running.
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ void expect_serving(TestServer& test) {
 TEST(Hostile, BytesThatDoNotParseAreInvalidArgument) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (const std::string& method : methods()) {
-    // A length that goes beyond the end.
+    // A length beyond the end of the message.
     const grpc::Status status = call(test, method,
                                      "\x0a\x7f"
                                      "abc");
@@ -56,7 +56,7 @@ TEST(Hostile, BytesThatDoNotParseAreInvalidArgument) {
   expect_serving(test);
 }
 
-// Neither a call's entry nor its state stays, as where an exception reached the library.
+// Neither the entry nor the state of a call leaks, as if an exception had reached the library.
 TEST(Hostile, ACallThatTheServerHasNoMemoryForIsRefused) {
   TestServer test(served_fake("fake"));
   const std::vector<int32_t> many(200'000, 1);
@@ -80,9 +80,9 @@ TEST(Hostile, ACallThatTheServerHasNoMemoryForIsRefused) {
   expect_serving(test);
 }
 
-// The request is there, and memory gives out for what comes of it, on threads of our own.
+// Memory runs out after the request was read, on the server's own threads.
 TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
-  // The second step waits until memory is short: later ones would find what the first groups took.
+  // The second step waits until memory is limited. Later ones could reuse memory freed before.
   std::binary_semaphore is_short(0);
   const auto on_submit = [&, steps = 0]() mutable {
     if (++steps != 2) return;
@@ -103,7 +103,7 @@ TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
     const auto stream = test.inference->Generate(&context, request);
     v1::GenerateResponse response;
     ASSERT_TRUE(stream->Read(&response));
-    const AllocationLimit limit(20'000);  // less than a group of its values
+    const AllocationLimit limit(20'000);  // less than one group of values
     is_short.release();
     while (stream->Read(&response)) {
     }
@@ -112,7 +112,7 @@ TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
   }
   for (int i = 0; i < 300; ++i) ASSERT_TRUE(test.create("").ok());
   {
-    const AllocationLimit limit(20'000);  // less than a page of them
+    const AllocationLimit limit(20'000);  // less than one page of sessions
     v1::ListSessionsRequest request;
     request.set_page_size(1000);
     v1::ListSessionsResponse response;
@@ -122,7 +122,7 @@ TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
   EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
 }
 
-// What a call needs of the size of its request is there before the scheduler's thread has it.
+// The server allocates all memory that grows with a request before its scheduler gets the call.
 TEST(Hostile, TheSchedulerHasTheMemoryThatACallNeeds) {
   TestServer test(served_fake("fake", {}, {}, kTestLimits, fake_spec(0, true)));
   const std::vector<int32_t> many(60'000, 1);
@@ -142,13 +142,13 @@ TEST(Hostile, ACallThatMemoryCannotRememberIsNotSentAgain) {
   request.set_request_id("long");
   request.set_keep(true);
   {
-    const AllocationLimit limit(200'000);  // less than a record of its values
+    const AllocationLimit limit(200'000);  // less than a record of the call's values
     EXPECT_TRUE(test.generate(request).status.ok());
   }
   EXPECT_EQ(test.generate(request).status.error_code(), grpc::StatusCode::ABORTED);
 }
 
-// A first chunk that is answered leaves the room that it took to others.
+// Once the first chunk is answered, its memory is free for other calls.
 TEST(Hostile, AScoreCallHoldsTheMemoryOfAChunkUntilItIsAnswered) {
   ServerOptions options;
   options.host.call_bytes = 2 << 20;
@@ -161,7 +161,7 @@ TEST(Hostile, AScoreCallHoldsTheMemoryOfAChunkUntilItIsAnswered) {
   std::vector<std::unique_ptr<Scoring>> calls;
   v1::ScoreResponse response;
   for (int i = 0; i < 3; ++i) {
-    // The answer is with the client a moment before the server hears of it.
+    // The client gets the answer a moment before the server frees the memory.
     EXPECT_TRUE(eventually([&] {
       auto call = std::make_unique<Scoring>();
       call->stream = test.inference->Score(&call->context);
@@ -182,7 +182,7 @@ TEST(Hostile, CallsHoldNoMoreMemoryThanTheyMay) {
   ServerOptions options;
   options.host.call_bytes = 16 << 20;
   TestServer test(served_fake("fake"), options);
-  // A stream for 64 samples with all their top log-probabilities would take 24 MB twice.
+  // A stream for 64 samples with all their top log-probabilities would need 24 MB twice.
   v1::GenerateRequest large = generate_request({1}, 3);
   large.set_samples(64);
   large.set_top_log_probs(20);
@@ -224,7 +224,7 @@ TEST(Hostile, ManySmallFieldsAreRefusedBeforeTheyTakeMemory) {
   expect_serving(test);
 }
 
-// It would be inflated before its size is looked at.
+// The library would decompress the message before it checks the size.
 TEST(Hostile, ACompressedMessageIsRefused) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
@@ -242,7 +242,7 @@ TEST(Hostile, ACompressedMessageIsRefused) {
 TEST(Hostile, AStringThatIsNoUtf8IsInvalidArgument) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (const std::string& method : methods()) {
-    if (method.ends_with("ListModels")) continue;  // has no field: any are skipped
+    if (method.ends_with("ListModels")) continue;  // has no fields, so unknown ones are skipped
     EXPECT_EQ(call(test, method, "\x0a\x02\xff\xfe").error_code(),
               grpc::StatusCode::INVALID_ARGUMENT)
         << method;
@@ -318,7 +318,7 @@ std::string changed(std::string bytes, std::mt19937& random) {
 
 TEST(Hostile, NoBytesGetAnUnexpectedStatus) {
   EngineOptions options;
-  options.max_values = 64;  // so that what happens to be valid ends soon
+  options.max_values = 64;  // ends requests that happen to be valid soon
   options.samples = 4;
   TestServer test(served_bundle(small_symbol_spec(), 1, options));
   v1::GenerateRequest full = generate_request({1, 2}, 5);
@@ -361,7 +361,7 @@ TEST(Hostile, UnknownMethodsAreUnimplemented) {
   expect_serving(test);
 }
 
-// Sends bytes to the port itself and hangs up.
+// Sends raw bytes to the port and closes the connection.
 void send_raw(int port, const std::string& bytes) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   ASSERT_GE(socket, 0);
@@ -396,7 +396,7 @@ TEST(Hostile, MetadataWithoutEndIsRefused) {
   context.AddMetadata("x-long", std::string(200000, 'a'));
   v1::ListModelsResponse response;
   EXPECT_FALSE(test.models->ListModels(&context, {}, &response).ok());
-  // The connection may be closed with it; the next one is served.
+  // The server may close the connection with the call. The next call is served.
   EXPECT_TRUE(eventually([&] { return test.generate(generate_request({1}, 3)).status.ok(); }));
 }
 

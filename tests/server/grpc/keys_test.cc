@@ -1,4 +1,4 @@
-// Keys over a real connection: who is served, and what of.
+// Keys over a real connection: who is served, and with which models and quotas.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ KeyEntry entry_of(const std::string& name, const std::string& key) {
   return entry;
 }
 
-// A server that asks for the keys of a file.
+// A server that requires keys from a file.
 class KeysTest : public ::testing::Test {
  protected:
   void serve(const std::vector<KeyEntry>& entries, std::function<void()> on_submit = {}) {
@@ -49,7 +49,7 @@ class KeysTest : public ::testing::Test {
     ASSERT_TRUE(status.ok()) << status.message();
   }
 
-  // A context that shows a key; "" shows none.
+  // A context that sends a key, or none if it is "".
   static std::unique_ptr<grpc::ClientContext> context(const std::string& key) {
     auto context = std::make_unique<grpc::ClientContext>();
     context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
@@ -71,7 +71,7 @@ class KeysTest : public ::testing::Test {
     for (const v1::Session& session : page.sessions()) ids.push_back(session.id());
     return ids;
   }
-  // Samples from a session to its end; the values, or the status.
+  // Samples on a session to the end. Returns the status, and the values in `values`.
   grpc::Status generate(const std::string& key, const std::string& session,
                         const std::vector<int32_t>& prompt, std::vector<int32_t>* values = nullptr,
                         const std::string& request_id = "") {
@@ -215,7 +215,7 @@ TEST_F(KeysTest, ACallEndsWithTheKeyThatMadeIt) {
 
 TEST_F(KeysTest, ACallEndsWithTheRightsThatItNeeds) {
   KeyEntry ada = entry_of("ada", "one");
-  // Of a call that runs while the keys change; the client cancels one that goes on.
+  // The end of a call that runs while the keys change. If it continues, the client cancels it.
   const auto end_of = [&](const std::vector<KeyEntry>& entries, bool goes_on = false) {
     const auto context = this->context("one");
     const auto reader = test_->inference->Generate(context.get(), generate_request({1}, 1 << 20));

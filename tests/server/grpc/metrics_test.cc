@@ -1,4 +1,4 @@
-// The metrics of a server: what they say after calls, and that docs and dashboard know them.
+// The metrics of a server: their values after calls, and whether docs and dashboard have them.
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ std::set<std::string> matches(const std::string& text, const std::string& patter
   return found;
 }
 
-// The names of the families that a server has.
+// The names of a server's metric families.
 std::set<std::string> families() {
   TestServer test(served_fake("fake"));
   return matches(test.server.metrics_text(), "# TYPE (\\w+) ");
@@ -150,7 +150,7 @@ TEST(MetricsDocs, HaveEveryMethodOfHttp) {
   }
 }
 
-// What the panels and variables of a dashboard ask for.
+// The expressions that a dashboard's panels and variables ask for.
 void collect_expressions(const Json& json, std::vector<std::string>& found) {
   for (const auto& [key, value] : json.items()) {
     const bool asks = key == "expr" || key == "definition";

@@ -27,10 +27,10 @@ class MoreThanSlots : public ::testing::Test {
     limits.slots = slots;
     return served_bundle(small_symbol_spec(), 1, {}, limits);
   }
-  // Counts the states that are loaded.
+  // Options with a store that counts loaded states.
   ServerOptions stored() {
     ServerOptions options;
-    options.host.storage.log_bytes = 0;  // each call has a state
+    options.host.storage.log_bytes = 0;  // each call saves a state
     const auto memory = std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(),
                                                       StoreSettings().times, real_clock());
     options.host.storage.store =
@@ -47,7 +47,7 @@ class MoreThanSlots : public ::testing::Test {
     request.set_keep(keep);
     return request;
   }
-  // A call whose first event has come. It is cancelled at its end.
+  // A call that has sent its first event. The destructor cancels it.
   struct OpenCall {
     OpenCall(TestServer& test, const v1::GenerateRequest& request)
         : reader(test.inference->Generate(&context, request)) {
@@ -82,7 +82,7 @@ TEST_F(MoreThanSlots, AllContinueWithTheSameBits) {
     ASSERT_TRUE(test_.create(name(i)).ok()) << i;
     ASSERT_TRUE(untouched.create(name(i)).ok());
   }
-  for (const int stride : {1, 3, 7}) {  // each an order of its own; the last calls only read
+  for (const int stride : {1, 3, 7}) {  // each is another order; in the last, calls only read
     for (int i = 0; i < kSessions; ++i) {
       const auto request = call(name(stride * i % kSessions), stride < 7);
       const Generated found = test_.generate(request);
@@ -132,7 +132,7 @@ TEST_F(MoreThanSlots, ASessionWithACallKeepsItsSlot) {
   EXPECT_EQ(test_.generate(generate_request({1}, 1)).status.error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   calls.clear();
-  test_.expect_free(kSlots);  // once they are saved
+  test_.expect_free(kSlots);  // once the sessions are saved
   EXPECT_TRUE(test_.generate(call(name(kSlots))).status.ok());
 }
 

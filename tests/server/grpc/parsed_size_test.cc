@@ -14,7 +14,7 @@ int64_t size_of(const std::string& text) {
   return parsed_size(bytes_of(text), v1::GenerateRequest::default_instance(), INT64_MAX);
 }
 
-// At least what the parsed message holds, as far as the library tells.
+// The result is at least the size of the parsed message, as the library reports it.
 void expect_covers(const std::string& text) {
   v1::GenerateRequest message;
   const bool parses = message.ParseFromString(text);
@@ -56,8 +56,8 @@ TEST(ParsedSize, CoversWhatFieldsBecome) {
       std::string(1, static_cast<char>(v1::GenerateRequest::kSamplingFieldNumber << 3 | 2)));
   expect_covers(repeated(std::string("\x7a\x00", 2), 5000));          // stop_text, empty
   expect_covers(repeated(std::string("\x1a\x02\x08\x01", 4), 5000));  // values, one by one
-  expect_covers(repeated(std::string("\xf8\x7f\x01", 3), 5000));      // a number nobody knows
-  expect_covers(repeated(std::string("\xfa\x7f\x00", 3), 5000));      // a string nobody knows
+  expect_covers(repeated(std::string("\xf8\x7f\x01", 3), 5000));      // an unknown number
+  expect_covers(repeated(std::string("\xfa\x7f\x00", 3), 5000));      // an unknown string
   expect_covers(repeated(std::string("\x08\x00", 2), 5000));  // a string's number, as a number
   expect_covers(repeated("\x0b\x0c", 5000));                  // ... as an empty group
   expect_covers("\xfb\x7f" + repeated("\x08\x01", 5000) + "\xfc\x7f");  // a group

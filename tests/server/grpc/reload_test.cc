@@ -1,4 +1,4 @@
-// Models that come and go while streams run.
+// Models are added, replaced and retired while streams run.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -231,7 +231,7 @@ TEST(Score, ACallerWhoReadsNoAnswersIsCutOff) {
       options);
   grpc::ClientContext context;
   const auto stream = test.inference->Score(&context);
-  // Its answer, 4 MiB in messages of one, is more than a connection takes without a reader.
+  // The answer has 4 MiB in messages of 1 MiB, more than a connection buffers without a reader.
   ASSERT_TRUE(stream->Write(score_request(std::vector<int32_t>(1 << 20, 1))));
   ASSERT_TRUE(eventually([&] { return test.sessions_free() == 1; }));
   EXPECT_TRUE(eventually([&] {

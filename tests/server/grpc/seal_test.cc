@@ -1,4 +1,4 @@
-// Seals of state files: keys that change, owners, and files that expire.
+// Seals of state files: changing keys, owners, and files that expire.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
 
 class SealTest : public ::testing::Test {
  protected:
-  // A key file of 32 bytes; gives its path.
+  // Writes a key file of 32 equal bytes. Returns its path.
   std::string seal_key(char byte) const {
     const std::string path = folder_.path() + "/seal-" + byte;
     write_file(path, std::string(32, byte));
@@ -35,7 +35,7 @@ class SealTest : public ::testing::Test {
     return options;
   }
 
-  // With callers "alice" and "bob", whose keys are their names.
+  // Options with callers "alice" and "bob", whose keys equal their names.
   ServerOptions options_with_callers() const {
     ServerOptions all = options(seal_key('a'));
     all.host.keys = folder_.path() + "/keys";
@@ -64,7 +64,7 @@ class SealTest : public ::testing::Test {
     ASSERT_TRUE(test.sessions->CreateSession(&context, request, &session).ok());
   }
 
-  // Exports session "a"; `with` changes the request.
+  // Exports session "a". `with` may change the request.
   static grpc::Status save(TestServer& test, const std::string& caller, std::string& file,
                            const std::function<void(v1::ExportSessionRequest&)>& with = {}) {
     grpc::ClientContext context;

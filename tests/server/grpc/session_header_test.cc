@@ -1,4 +1,4 @@
-// Answers about a session name it in their heads, before their first message.
+// Answers about a session name it in their headers, before the first message.
 
 #include "server/calls/session_header.h"
 
@@ -10,15 +10,15 @@
 namespace runnel {
 namespace {
 
-// The session that an answer's head names; "": none.
+// The session that an answer's headers name, or "".
 std::string named_in(const grpc::ClientContext& context) {
   const auto& head = context.GetServerInitialMetadata();
   const auto found = head.find(kSessionHeader);
   return found == head.end() ? "" : std::string(found->second.data(), found->second.size());
 }
 
-// The session that the head of this Generate call names before anything is read; `started` becomes
-// the one that its first event names.
+// The session that the headers of this Generate call name before its events are read. `started`
+// gets the session of its first event.
 std::string generated(TestServer& test, const v1::GenerateRequest& request, std::string* started) {
   grpc::ClientContext context;
   const auto reader = test.inference->Generate(&context, request);

@@ -1,4 +1,4 @@
-// Sessions whose last calls are in a log: whoever loads them computes these calls again.
+// Sessions with their last calls in a log. A server that loads such a session replays these calls.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,13 +32,13 @@ constexpr auto kMaxTime = 40 * kMs;
 ServedModel model_of(const Spec& spec) {
   ModelLimits limits = kTestLimits;
   limits.recent = 16;
-  limits.steps = 3;  // of calls that do not stop, as replays are
+  limits.steps = 3;  // for calls without stops, which replays are
   return served_bundle(spec, 1, {}, limits);
 }
 
 class SessionLogs : public ::testing::Test {
  protected:
-  // Servers that share a store.
+  // Options of servers that share a store.
   ServerOptions options() {
     ServerOptions options;
     const auto memory = std::make_shared<MemoryStore>(shelf_, StoreSettings().times, clock_);
@@ -85,7 +85,7 @@ class SessionLogs : public ::testing::Test {
     EXPECT_EQ(there.values, here.values);
   }
 
-  // Makes `request` on one server. Another one then computes `values` again.
+  // Makes `request` on one server. Another server then replays the call, and samples `values` anew.
   void expect_replayed(const Spec& spec, const v1::GenerateRequest& request, int64_t values) {
     const auto one = server(spec);
     const auto two = server(spec);
@@ -97,7 +97,7 @@ class SessionLogs : public ::testing::Test {
     ASSERT_TRUE(one->remove("a").ok());
   }
 
-  // A session whose log has an entry that no server has written.
+  // Makes a session whose log has an entry that no server would write.
   void put_call(TestServer& test, const LoggedCall& call, const std::string& numerics) {
     ASSERT_TRUE(test.create("a").ok());
     const auto model = *test.server.models().find({}, "");
@@ -138,7 +138,7 @@ TEST_F(SessionLogs, AReplayHasTheBitsOfEveryFamily) {
       sampling.set_frequency_penalty(0.5F);
       sampling.set_top_p(0.9F);
       (*sampling.mutable_logit_bias())[3] = -1.5F;
-      TestServer& test = turn % 4 < 2 ? *one : *two;  // loads, or not
+      TestServer& test = turn % 4 < 2 ? *one : *two;  // half of the turns must load the session
       const Generated found = test.generate(request);
       ASSERT_TRUE(found.status.ok()) << found.status.error_message();
       EXPECT_EQ(found.log_probs, untouched.generate(request).log_probs) << turn;
@@ -170,7 +170,7 @@ TEST_F(SessionLogs, AReplayEndsWhereTheCallWasEnded) {
 
 TEST_F(SessionLogs, AReplayHasTheValuesOfACallThatRanOutOfTime) {
   const auto slow = [&] {
-    // The fifth step ends when the call has had all of its time.
+    // The fifth step lasts until the call's time has passed.
     const auto before_step = [steps = 0]() mutable {
       if (++steps != 5) return;
       const TimePoint end = real_clock().now() + kMaxTime;
@@ -318,7 +318,7 @@ TEST_F(SessionLogs, AStateAtRestIsWrittenAfterACallThatChangedNothing) {
   });
   began.wait();
   clock_.advance(1000 * kMs);
-  one->server.tend();  // the session is in use
+  one->server.tend();  // does nothing while a call uses the session
   goes_on.count_down();
   caller.join();
   EXPECT_TRUE(eventually([&] {

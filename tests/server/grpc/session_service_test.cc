@@ -55,7 +55,7 @@ TEST(Sessions, TheServerChoosesANameWhereThereIsNone) {
   EXPECT_NE(first.id(), second.id());
 }
 
-// Holds a thread up until it is opened.
+// Blocks a thread until a test opens it.
 struct Gate {
   void wait() {
     reached.set_value();
@@ -261,7 +261,7 @@ TEST(Models, AreFoundByNameAndOneNeedsNone) {
   EXPECT_EQ(get("other", info).error_message(),
             "no model 'other'; this server has 'small-image', 'small-symbols'");
   EXPECT_EQ(get("", info).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  // Sessions of one model are not those of another.
+  // Models do not share sessions.
   v1::CreateSessionRequest create;
   create.set_model("small-image");
   create.set_id("s");

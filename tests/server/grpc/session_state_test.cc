@@ -1,4 +1,4 @@
-// Sessions that fork and travel, and stored states: ForkSession, RewindSession, ExportSession,
+// Sessions that are forked and moved, and stored states: ForkSession, RewindSession, ExportSession,
 // ImportSession, ListStates.
 
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ using ::testing::StartsWith;
 constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
 constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
 
-// A session of these values.
+// Makes a session that has read these values.
 void feed(TestServer& test, const std::string& id, const std::vector<int32_t>& values) {
   ASSERT_TRUE(test.create(id).ok());
   v1::GenerateRequest request = generate_request(values, 0);
@@ -66,7 +66,7 @@ struct Load {
   std::string id = "loaded";
   bool allow_inexact = false;
   size_t piece = 100;
-  bool targets = true;  // sends a target first
+  bool targets = true;  // whether a target is sent first
 };
 
 grpc::Status load(TestServer& test, std::string_view file, const Load& how = {},
@@ -209,7 +209,7 @@ TEST(SessionState, AnotherModelAndAnotherNumericsIdAreRefused) {
   TestServer other(served_bundle(small_gated_spec(), 1));
   EXPECT_EQ(load(other, file, {.allow_inexact = true}).error_code(), kPrecondition);
 
-  // The same state, of another numerics id and with a number that is too small.
+  // The same state with another numerics id and with a number that is too small.
   StateReader reader(
       [](const StateHeader& header) { return Result<StateLayout>(layout_of(header)); }, nullptr);
   ASSERT_TRUE(reader.add(std::as_bytes(std::span(file))).ok());
@@ -265,7 +265,7 @@ TEST(SessionState, AnImportTakesItsMemoryFirst) {
   ServerOptions options;
   options.host.call_bytes = 128 << 10;
   TestServer test(served_bundle(small_symbol_spec(), 1), options);
-  // A call gives its memory back a moment after its client has the answer.
+  // A call frees its memory a moment after its client has the answer.
   const auto nothing_held = [&] { return test.server.context().memory.held() == 0; };
   ASSERT_TRUE(test.create("a").ok());
   ASSERT_TRUE(eventually(nothing_held));
@@ -278,7 +278,7 @@ TEST(SessionState, AnImportTakesItsMemoryFirst) {
 
 TEST(SessionState, AnImportHoldsTheMemoryOfItsHeaderUntilItHasIt) {
   ServerOptions options;
-  options.host.call_bytes = 8 << 20;  // of one header
+  options.host.call_bytes = 8 << 20;  // room for one header
   TestServer test(served_bundle(small_symbol_spec(), 1), options);
   feed(test, "a", {1, 2, 3});
   std::string file;
@@ -289,7 +289,7 @@ TEST(SessionState, AnImportHoldsTheMemoryOfItsHeaderUntilItHasIt) {
   v1::ImportSessionRequest request;
   request.mutable_target()->set_id("b");
   ASSERT_TRUE(writer->Write(request));
-  // Another import before this event could take the memory first, and this one would be refused.
+  // The import must hold its memory before another import can take it.
   ASSERT_TRUE(
       eventually([&] { return test.server.context().memory.held() >= kStateHeaderMemory; }));
   EXPECT_EQ(load(test, "x").error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
@@ -326,9 +326,9 @@ TEST(SessionState, AnImportThatTakesTooLongInAllIsEnded) {
   v1::ImportSessionRequest request;
   request.mutable_target();
   ASSERT_TRUE(writer->Write(request));
-  request.set_data(std::string("RNLSTATE\1\0\0\0\0\0\x10\0", 16));  // a header of 1 MiB follows
+  request.set_data(std::string("RNLSTATE\1\0\0\0\0\0\x10\0", 16));  // announces a header of 1 MiB
   ASSERT_TRUE(writer->Write(request));
-  // The call may wait for ten of these times in all, and from here on no message comes too late.
+  // A call may wait ten times as long in all. From here on, no single message is late.
   ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 1; }));
   test.server.context().stall_timeout = std::chrono::hours(1);
   request.set_data(" ");

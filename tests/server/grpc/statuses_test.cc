@@ -1,4 +1,4 @@
-// Every status of docs/api.md, provoked. (Tests of the store provoke DATA_LOSS.)
+// Provokes every status of docs/api.md. (Tests of the store provoke DATA_LOSS.)
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using Change = std::function<void(v1::GenerateRequest&)>;
 
-// Holds the scheduler inside of a step until it is opened.
+// Holds the scheduler inside a step until a test opens it.
 class Gate {
  public:
   void pass() {
@@ -56,7 +56,7 @@ struct BadRequest {
   std::string message;
 };
 
-// Each is refused with INVALID_ARGUMENT whose message holds `message`.
+// The server refuses each request with INVALID_ARGUMENT and a message that contains `message`.
 void expect_refused(TestServer& test, const v1::GenerateRequest& good,
                     const std::vector<BadRequest>& bad) {
   ASSERT_TRUE(test.generate(good).status.ok());
@@ -232,7 +232,7 @@ TEST(OutOfRange, NamesTheLengthOfASequence) {
   v1::ModelInfo info;
   ASSERT_TRUE(test.models->GetModel(&context, {}, &info).ok());
   EXPECT_EQ(info.max_length(), 20) << "one number everywhere";
-  // So does a session that is fed too much.
+  // A session that gets too many values is refused, too.
   ASSERT_TRUE(test.create("s").ok());
   v1::GenerateRequest request = generate_request(std::vector<int32_t>(15, 1), 0);
   request.mutable_origin()->set_session("s");
@@ -252,7 +252,7 @@ TEST(Aborted, ABusySession) {
   const Generated second = test.generate(request);
   EXPECT_EQ(second.status.error_code(), grpc::StatusCode::ABORTED);
   EXPECT_THAT(second.status.error_message(), HasSubstr("session 's' is busy"));
-  // Deleting it ends the call that runs.
+  // Deleting the session ends its running call.
   ASSERT_TRUE(test.remove("s").ok());
   while (reader->Read(&response)) {
   }
@@ -286,7 +286,7 @@ TEST(Aborted, AReaderWhoDoesNotReadAndTheSessionStays) {
   const auto reader = test.inference->Generate(&context, request);
   Generated out;
   v1::Session session;
-  // Nothing is read: the transport fills up, the stream stalls, and the session rests.
+  // The client reads nothing: the transport fills up, the stream stalls, and the session rests.
   ASSERT_TRUE(eventually([&] {
     return test.get("s", &session).ok() && session.state() == v1::Session::IDLE &&
            session.position() > 1;
@@ -296,7 +296,7 @@ TEST(Aborted, AReaderWhoDoesNotReadAndTheSessionStays) {
   const grpc::Status status = reader->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
   EXPECT_THAT(status.error_message(), HasSubstr("not read for too long"));
-  // What was sampled was not lost, and the session stands right behind it.
+  // No sampled value was lost: the session's position is right after the last one.
   EXPECT_EQ(std::ssize(out.values.at(0)) + 1, session.position());
 }
 
@@ -307,7 +307,7 @@ TEST(Aborted, AReaderWhoNeverReadsAgainIsCutOff) {
   TestServer test(served_fake("fake", {}, options), {}, clock);
   grpc::ClientContext context;
   const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
-  // Until no more is sampled from one look to the next: the way to the reader is full.
+  // Waits until two checks find the same number of sampled values: the reader's buffers are full.
   int64_t last = 0;
   ASSERT_TRUE(eventually([&] {
     const int64_t now = (*test.server.models().find({}, ""))->engine->stats().values_sampled;
@@ -333,7 +333,7 @@ TEST(ResourceExhausted, AFullPoolSaysWhenToTryAgain) {
   EXPECT_THAT(out.status.error_message(), HasSubstr("0 of 8 sessions are free"));
   ASSERT_EQ(out.trailing.count("grpc-retry-pushback-ms"), 1U);
   EXPECT_EQ(out.trailing.find("grpc-retry-pushback-ms")->second, "1000");
-  // So do the other calls that need a state.
+  // Other calls that need a state are refused, too.
   EXPECT_EQ(test.score(std::vector<int32_t>{1, 2}).status.error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   grpc::ClientContext context;
@@ -404,7 +404,7 @@ TEST(DeadlineExceeded, ComesInTimeAndTheSessionStands) {
   v1::GenerateRequest request = generate_request({1}, 1 << 20);
   std::string id;
   Generated out;
-  // Until values come before the deadline, which is late enough at some time on any machine.
+  // Doubles the deadline until values come before it.
   for (int ms = 200; out.values.empty() && ms < 30'000; ms *= 2) {
     id = "s-" + std::to_string(ms);
     ASSERT_TRUE(test.create(id).ok());

@@ -1,10 +1,10 @@
-// Servers that share a store whose operations fail at random, or are done and said to have failed.
-// Servers start again, sessions give up their states and are loaded, logs are replayed, and calls
-// are fenced off. A client makes each call until it is heard. Its values must be those of a server
+// Servers share a store whose operations fail at random, or succeed but report a failure. Servers
+// restart, sessions are evicted and loaded, logs are replayed, and calls are fenced off. A client
+// repeats each call until it is heard. Its values must be those of a server without a store.
 // without a store.
 //
-// A seed draws the calls and the faults. Threads decide which operation meets which fault:
-// RUNNEL_STORE_SEED=17 test_server --gtest_filter='StoreSimulation.*'
+// A seed determines the calls and faults. Thread timing determines which operation gets which
+// fault: RUNNEL_STORE_SEED=17 test_server --gtest_filter='StoreSimulation.*'
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ constexpr int kServers = 2;
 constexpr int kSlots = 4;
 constexpr int kSessions = 10;
 constexpr int kSteps = 120;
-constexpr int kMostTries = 200;  // of a call; each fails with a chance of less than two thirds
+constexpr int kMostTries = 200;  // of a call, which fails with a probability below two thirds
 
 class StoreSimulation {
  public:
@@ -61,7 +61,7 @@ class StoreSimulation {
     return served_bundle(small_symbol_spec(), 1, {}, limits);
   }
 
-  // A fault for `percent` of all operations.
+  // Fails `percent` of all operations.
   Status fault(int percent) {
     std::lock_guard lock(mutex_);
     if (!fails_ || static_cast<int>(faults_() % 100) >= percent) return {};
@@ -69,7 +69,7 @@ class StoreSimulation {
     return {code, "the store has a fault"};
   }
 
-  // Starts a server, in place of the one that it was.
+  // Starts a server, or replaces it with a new one.
   void start(int index) {
     std::unique_ptr<TestServer>& server = servers_[static_cast<size_t>(index)];
     server = nullptr;
@@ -85,14 +85,14 @@ class StoreSimulation {
     const int choice = below(20);
     if (choice == 0) return start(below(kServers));
     if (choice <= 3) {
-      clock_.advance(std::chrono::seconds(1 + below(3)));  // states are written in place of logs
+      clock_.advance(std::chrono::seconds(1 + below(3)));  // states then replace logs
       for (auto& server : servers_) server->server.tend();
       return;
     }
     call(step, below(kSessions), choice > 5);
   }
 
-  // A call on a session, made until it is heard.
+  // Makes a call on a session until it is heard.
   void call(int step, int session, bool keeps) {
     const std::vector<int32_t> prompt = {1 + below(3), 1};
     v1::GenerateRequest request = generate_request(prompt, 1 + below(20), random_());
@@ -113,8 +113,8 @@ class StoreSimulation {
     if (keeps) position = expected.finished.at(0).usage().position();
   }
 
-  // Makes a call again and again, each time on any server. After a call that was cut off its lease
-  // must end first.
+  // Repeats a call on random servers until it is not refused. If a call was cut off, its lease must
+  // expire first.
   template <typename Make>
   grpc::Status until_done(const Make& make) {
     grpc::Status status;
@@ -134,7 +134,7 @@ class StoreSimulation {
     ASSERT_TRUE(untouched_.create(id).ok());
     const auto code =
         until_done([&](TestServer& server) { return server.create(id); }).error_code();
-    // An earlier try may have made it.
+    // An earlier try may have made the session.
     EXPECT_TRUE(code == grpc::StatusCode::OK || code == grpc::StatusCode::ALREADY_EXISTS) << code;
   }
 
@@ -157,12 +157,12 @@ class StoreSimulation {
 
   std::mt19937_64 random_;
   std::mutex mutex_;
-  std::mt19937_64 faults_;  // with mutex_ held
+  std::mt19937_64 faults_;  // used with mutex_ held
   std::atomic<bool> fails_{true};
   Clock clock_{TimePoint(std::chrono::hours(1))};
   const std::shared_ptr<MemoryShelf> shelf_ = std::make_shared<MemoryShelf>();
   std::array<int64_t, kSessions> positions_{};  // of the sessions, as the client knows them
-  TestServer untouched_{model(kSessions + 1)};  // and a call that keeps nothing
+  TestServer untouched_{model(kSessions + 1)};  // one more slot for a call that keeps nothing
   std::array<std::unique_ptr<TestServer>, kServers> servers_;
 };
 

@@ -1,5 +1,4 @@
-// Calls that are made again on a server that did not make them: the record of the session has their
-// values.
+// Calls made again on a server that did not make them first: the session's record has their values.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +28,7 @@ constexpr auto kAborted = grpc::StatusCode::ABORTED;
 
 class StoredAnswers : public ::testing::Test {
  protected:
-  // Servers that share a store.
+  // A server with the shared store.
   std::unique_ptr<TestServer> server(const Spec& spec = small_symbol_spec()) {
     ServerOptions options;
     options.host.storage.store =
@@ -55,7 +54,7 @@ class StoredAnswers : public ::testing::Test {
     EXPECT_TRUE(found.ok() && *found);
     return found.ok() && *found ? **found : Record();
   }
-  // Puts another answer into the record, as whoever can write to the store may.
+  // Replaces the answer in the record, as anyone who can write to the store may.
   void put_answer(TestServer& test, const SavedAnswer& answer) {
     const std::string name = key(test);
     std::lock_guard lock(shelf_->mutex);
@@ -103,7 +102,7 @@ class StoredAnswers : public ::testing::Test {
     return values;
   }
 
-  // No call has a session open any more.
+  // Waits until no call has a session open.
   static void expect_rest(TestServer& test) {
     EXPECT_TRUE(eventually([&] {
       return test.server.active_streams() == 0 &&
@@ -111,7 +110,7 @@ class StoredAnswers : public ::testing::Test {
     }));
   }
 
-  // The first values of a call that nothing interrupts.
+  // The first values of the same call without an interruption.
   static std::vector<int32_t> expected_values(v1::GenerateRequest request, size_t count) {
     TestServer untouched(served_bundle(small_symbol_spec(), 1));
     EXPECT_TRUE(untouched.create("a").ok());
@@ -119,7 +118,7 @@ class StoredAnswers : public ::testing::Test {
     return untouched.generate(request).values[0];
   }
 
-  Clock clock_{TimePoint(std::chrono::hours(1))};  // so no state is written at rest
+  Clock clock_{TimePoint(std::chrono::hours(1))};  // does not advance, so no state is saved at rest
   int64_t log_bytes_ = StorageOptions().log_bytes;
   int64_t answer_bytes_ = StorageOptions().answer_bytes;
   EngineOptions engine_;
@@ -217,7 +216,7 @@ TEST_F(StoredAnswers, WhatDoesNotFitIsRefused) {
 }
 
 TEST_F(StoredAnswers, ACallThatWasStoppedContinuesOnAnyServer) {
-  answer_bytes_ = kMostAnswerBytes;  // of as many values as come until the server hears of the end
+  answer_bytes_ = kMostAnswerBytes;  // for all values sampled until the server notices the cancel
   engine_.record_bytes = 64 << 20;
   const auto one = server();
   ASSERT_TRUE(one->create("a").ok());
@@ -232,7 +231,7 @@ TEST_F(StoredAnswers, ACallThatWasStoppedContinuesOnAnyServer) {
   EXPECT_EQ(values, expected_values(request, values.size()));
   EXPECT_GT(record(*one).position, stopped.position);
   EXPECT_FALSE(record(*one).answer.has_ended);
-  // Another call continues from there, as on the server that made the call.
+  // Another call continues from there, as it would on the server that made the call.
   const Generated next = two->generate(call("next", {1}, 3));
   ASSERT_TRUE(next.status.ok()) << next.status.error_message();
 }

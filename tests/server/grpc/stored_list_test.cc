@@ -1,4 +1,4 @@
-// Lists of sessions in a store: every server lists all of them, whichever it has loaded.
+// Lists of sessions in a store: every server lists all of them, loaded or not.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ class StoredLists : public ::testing::Test {
     return test.sessions->ListSessions(&context, request, &page);
   }
 
-  // All sessions, from pages of two: the id of each and its position.
+  // Reads all sessions in pages of two. Returns the id and position of each.
   static std::vector<std::string> listed(TestServer& test) {
     std::vector<std::string> found;
     v1::ListSessionsRequest request;

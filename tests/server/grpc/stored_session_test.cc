@@ -49,7 +49,7 @@ class StoredSessions : public ::testing::Test {
     return request;
   }
 
-  // A call that keeps its session until it is cancelled, or the server ends it.
+  // A call that keeps its session and runs until it is cancelled or the server ends it.
   struct LongCall {
     LongCall(TestServer& test, const std::string& session) {
       reader = test.inference->Generate(&context, in_session(session, {1}, 1 << 20));
@@ -80,14 +80,14 @@ class StoredSessions : public ::testing::Test {
     return session.position();
   }
 
-  // The end of a session's lease, as the store has it.
+  // When the session's lease expires, according to the store.
   static int64_t until(TestServer& test, const std::string& id) {
     const std::string digest = (*test.server.models().find({}, ""))->state_digest;
     const auto record = test.server.context().kept->store().look(record_key(digest, "", id));
     return record.ok() && *record ? (*record)->until : 0;
   }
 
-  // The files of the store whose names end so.
+  // The files of the store whose names end with `end`.
   std::vector<std::filesystem::path> files(const std::string& end) const {
     std::vector<std::filesystem::path> found;
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/store")) {
@@ -109,7 +109,7 @@ TEST_F(StoredSessions, ContinueOnAnyServerWithTheSameBits) {
   for (int turn = 0; turn < 6; ++turn) {
     const auto request = in_session("a", {turn % 3, 1});
     const Generated there = expected.generate(request);
-    TestServer& test = turn % 4 < 2 ? *two : *one;  // twice in a row on each
+    TestServer& test = turn % 4 < 2 ? *two : *one;  // two turns in a row on each
     const Generated found = test.generate(request);
     ASSERT_TRUE(found.status.ok()) << found.status.error_message();
     EXPECT_EQ(found.values, there.values) << turn;
@@ -174,7 +174,7 @@ TEST_F(StoredSessions, WithoutAnswersARetryIsRefusedElsewhereAndNeverRunsTwice) 
   request.clear_expected_position();
   EXPECT_EQ(two->generate(request).status.error_code(), kAborted);
   EXPECT_EQ(position(*two, "a"), 7);
-  // The server that made the call has let go of the session, and has loaded it again.
+  // The server that made the call deletes the session and loads it again.
   std::latch deleted(1);
   const auto model = *one->server.models().find({}, "");
   model->engine->delete_session({"", "a"}, [&](const Status&) { deleted.count_down(); });
@@ -185,8 +185,8 @@ TEST_F(StoredSessions, WithoutAnswersARetryIsRefusedElsewhereAndNeverRunsTwice) 
   EXPECT_EQ(one->generate(request).status.error_code(), kAborted);
 }
 
-// Two servers reach the same position by different calls. One of them then began a call that did
-// not run, so it was the last to begin.
+// Two servers reach the same position by different calls. Then the first begins a call that does
+// not run, so it is the last server to have begun one.
 TEST_F(StoredSessions, ACopyOfAnEarlierStateIsNotUsed) {
   const auto one = server();
   const auto two = server();
@@ -219,7 +219,7 @@ TEST_F(StoredSessions, ARetryTakesARunningCallOver) {
   EXPECT_TRUE(reader->Read(&response));
   grpc::ClientContext retrying;
   const auto retry = test->inference->Generate(&retrying, request);
-  static_cast<void>(retry->Read(&response));  // once the earlier try has let go of the session
+  static_cast<void>(retry->Read(&response));  // after the earlier try has released the session
   while (reader->Read(&response)) {
   }
   const grpc::Status ended = reader->Finish();
@@ -271,7 +271,7 @@ TEST_F(StoredSessions, ForkScoreAndSaveAsInOneServer) {
   ASSERT_TRUE(scored.status.ok()) << scored.status.error_message();
   EXPECT_EQ(position(*one, "c"), 8);
   EXPECT_EQ(one->generate(in_session("c", {})).values, expected);
-  // A call that only reads loads the session as well.
+  // A call that only reads loads the session, too.
   v1::GenerateRequest reads = in_session("c", {4});
   reads.set_keep(false);
   const Generated here = one->generate(reads);
@@ -341,7 +341,7 @@ TEST_F(StoredSessions, ACallKeepsOthersOutWhileItRuns) {
   call.context.TryCancel();
   EXPECT_FALSE(call.finish().ok());
   expect_saved(*one);
-  // A call that was cancelled has moved its session, and that is saved as well.
+  // A cancelled call has moved its session. The new position is saved.
   const int64_t at = position(*one, "a");
   EXPECT_GT(at, 0);
   EXPECT_EQ(position(*two, "a"), at);
@@ -392,7 +392,7 @@ TEST_F(StoredSessions, ACallWhoseSessionIsGoneEnds) {
       std::make_unique<TestServer>(served_bundle(small_symbol_spec(), 1), options_, clock);
   ASSERT_TRUE(one->create("a").ok());
   LongCall call(*one, "a");
-  for (int i = 0; i < 10; ++i) {  // its lease is of five seconds
+  for (int i = 0; i < 10; ++i) {  // the lease lasts five seconds
     clock.advance(std::chrono::seconds(1));
     one->server.tend();
     EXPECT_TRUE(eventually([&] { return until(*one, "a") > clock.unix_ms() + 3000; }));
@@ -434,7 +434,7 @@ TEST_F(StoredSessions, ADamagedStateIsRefusedAndCanBeDeleted) {
   EXPECT_TRUE(two->create("a").ok());
 }
 
-// A server on a store in memory that fails as `before` says.
+// Options with a store in memory that fails as `before` says.
 ServerOptions with_faulty_store(
     std::function<Status(const std::string&)> before, const Clock& clock = real_clock(),
     const std::shared_ptr<MemoryShelf>& shelf = std::make_shared<MemoryShelf>()) {
@@ -571,7 +571,7 @@ TEST_F(StoredSessions, AStoreThatDoesNotAnswerEndsTheCallInTime) {
   EXPECT_TRUE(test.generate(generate_request({1}, 3)).status.ok()) << "a call without a session";
   hangs = false;
   answers.count_down();
-  // The call that began too late is given up, so others may begin.
+  // The call that began too late was dropped, so other calls can begin.
   EXPECT_TRUE(eventually([&] { return test.generate(in_session("a", {1, 2})).status.ok(); }));
 }
 

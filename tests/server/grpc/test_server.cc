@@ -65,7 +65,7 @@ TestServer::TestServer(ServerOptions options, const Clock& clock)
   const Status status = server.start();
   EXPECT_TRUE(status.ok()) << status.message();
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // no connection of another test
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // tests share no connections
   channel =
       grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(), arguments);
   inference = v1::Inference::NewStub(channel);

@@ -19,7 +19,7 @@
 
 namespace runnel {
 
-// All that came of one Generate call, checked as it comes: Queued, then Started, positions without
+// All results of one Generate call, checked as they arrive: Queued, then Started, positions without
 // gaps, nothing after Finished.
 struct Generated {
   grpc::Status status;
@@ -38,7 +38,7 @@ struct Generated {
   void take(const v1::GenerateResponse& response);
 };
 
-// All that came of one Score call.
+// All results of one Score call.
 struct ScoreOutcome {
   grpc::Status status;
   std::vector<float> log_probs;
@@ -47,7 +47,7 @@ struct ScoreOutcome {
   bool has_total = false;
 };
 
-// What came of a call whose messages are any bytes.
+// The result of a call whose messages are raw bytes.
 struct RawOutcome {
   grpc::Status status;
   std::vector<std::string> responses;
@@ -56,12 +56,12 @@ struct RawOutcome {
 class TestServer {
  public:
   explicit TestServer(ServerOptions options = {}, const Clock& clock = real_clock());
-  // Started, with one model, ready.
+  // A started server with one model, ready to serve.
   explicit TestServer(ServedModel model, ServerOptions options = {},
                       const Clock& clock = real_clock());
   ~TestServer();
 
-  // The parts of a call.
+  // Each makes a call and returns its results.
   Generated generate(const v1::GenerateRequest& request, int timeout_ms = 30000);
   ScoreOutcome score(const std::vector<v1::ScoreRequest>& chunks);
   ScoreOutcome score(const std::vector<int32_t>& values);
@@ -69,10 +69,10 @@ class TestServer {
   grpc::Status get(const std::string& id, v1::Session* session = nullptr);
   grpc::Status remove(const std::string& id);
   int64_t sessions_free();
-  // A call with one request, of whatever bytes.
+  // Makes a call with one request of raw bytes.
   RawOutcome call_raw(const std::string& method, const std::string& bytes);
 
-  // Waits until as many states are free, or fails the test.
+  // Waits until this number of states is free, or fails the test.
   void expect_free(int64_t states);
 
   std::ostringstream log_text;
@@ -87,10 +87,10 @@ class TestServer {
 
 grpc::ByteBuffer bytes_of(const std::string& text);
 
-// The field at fault that comes with a status as data; empty: none.
+// The invalid field that the status details name, or "".
 std::string field_of(const grpc::Status& status);
 
-// The value of a key in the metadata that came last.
+// The value of a key in the trailing metadata.
 std::string trailing_of(const grpc::ClientContext& context, const std::string& key);
 
 // A request for `max_values` values after `prompt`.

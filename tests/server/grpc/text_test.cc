@@ -1,5 +1,5 @@
-// Text in, text out, over a real channel: a model of bytes with random weights, and values of a
-// fake one written by a tokenizer.
+// Prompts and answers as text over a real channel: a byte model with random weights, and a fake
+// model whose values a tokenizer decodes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ v1::GenerateRequest text_request(const std::string& text, int64_t max_values, ui
   return request;
 }
 
-// Random weights draw any bytes: most are no UTF-8, and every message cuts somewhere.
+// Random weights sample any bytes: most are not UTF-8, and messages end inside characters.
 TEST(Text, ThePartsOfTheMessagesAreTheTextOfTheValues) {
   TestServer test(served_bundle(small_text_spec(), 1));
   for (const int group : {1, 3, 50}) {
@@ -121,7 +121,7 @@ TEST(Text, ScoredTextComesAfterTheFirstValue) {
   EXPECT_EQ(test.score({text}).log_probs, test.score(values_of("river")).log_probs);
 }
 
-// One that is drawn has no place before a prompt.
+// A begin value that is sampled cannot come before a prompt.
 TEST(Text, AFirstValueThatIsDrawnIsLeftOut) {
   Spec spec = small_text_spec();
   spec.begin = Begin{.value = 0, .histogram = std::vector<float>(256, 1.0F / 256)};
@@ -130,7 +130,7 @@ TEST(Text, AFirstValueThatIsDrawnIsLeftOut) {
             test.generate(generate_request(values_of("river"), 20)).values);
 }
 
-// Continued, the session's text begins anew: what was cut shows as cut in both calls.
+// The text of the next call starts anew, so both calls replace the cut character.
 TEST(Text, ACharacterThatACallCutsIsReplacedOnce) {
   TestServer test(served_bundle(small_text_spec(), 1));
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -146,7 +146,7 @@ TEST(Text, AStopTextEndsTheSample) {
   const Generated all = test.generate(text_request("x", 200, 5));
   std::string bytes;
   for (const int32_t value : all.values.at(0)) bytes += static_cast<char>(value);
-  size_t at = 100;  // two bytes of ASCII, which a text can hold
+  size_t at = 100;  // the first two bytes of ASCII, which can be a stop text
   while ((bytes[at] & 0x80) != 0 || (bytes[at + 1] & 0x80) != 0) ++at;
   ASSERT_LT(at, 198U);
   v1::GenerateRequest request = text_request("x", 200, 5);
@@ -171,7 +171,7 @@ TEST(Text, ScoredTextIsItsValues) {
   EXPECT_EQ(by_text.total.log_prob(), by_values.total.log_prob());
 }
 
-// Values that stand for several bytes each, and a tokenizer with none for some.
+// Values of several bytes each, and a tokenizer that has no text for some values.
 TEST(Text, ValuesAreWrittenByTheTokenizer) {
   ServedModel served = served_fake("fake");
   served.tokenizer = number_tokenizer();

@@ -1,4 +1,4 @@
-// State tokens: sequences that continue on any server, and leave nothing on it.
+// State tokens: sequences that continue on any server and leave nothing there.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class TokenTest : public ::testing::Test {
     return std::make_unique<TestServer>(served_bundle(small_symbol_spec(), 1), options_, clock);
   }
 
-  // A request that continues `token`, or begins without one, and asks for the next.
+  // A request that continues `token`, or starts a sequence if it is "", and asks for a token.
   static v1::GenerateRequest request_after(const std::string& token,
                                            const std::vector<int32_t>& prompt, int64_t values) {
     v1::GenerateRequest request = generate_request(prompt, values, 7);
@@ -43,7 +43,7 @@ class TokenTest : public ::testing::Test {
     return request;
   }
 
-  // A call with the key of a caller.
+  // Makes a call with a caller's key.
   static Generated call_as(TestServer& test, const std::string& caller,
                            const v1::GenerateRequest& request) {
     grpc::ClientContext context;

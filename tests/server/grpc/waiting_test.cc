@@ -20,13 +20,13 @@ v1::GenerateRequest waiting_request(int64_t values = 5, int64_t ms = 30000) {
   return request;
 }
 
-// One client's call, read event by event.
+// A client's call, whose events a test reads one by one.
 class Stream {
  public:
   Stream(TestServer& test, const v1::GenerateRequest& request)
       : reader_(test.inference->Generate(&context_, request)) {}
 
-  // The next event, which must be there.
+  // The next event. Fails the test if there is none.
   v1::GenerateResponse read() {
     v1::GenerateResponse response;
     EXPECT_TRUE(reader_->Read(&response));
@@ -47,7 +47,7 @@ class Stream {
   std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>> reader_;
 };
 
-// A server with one state, and a call that has it.
+// A server with one state, and a call that holds it.
 class WaitingTest : public testing::Test {
  protected:
   WaitingTest()
@@ -112,7 +112,7 @@ TEST_F(WaitingTest, ADrainEndsWhatWaitsAndNotWhatRuns) {
   drainer.join();
 }
 
-// As --queue-time-ms has it; 0, the default, refuses at once.
+// The time is that of --queue-time-ms. The default, 0, refuses at once.
 TEST_F(WaitingTest, ACallThatDoesNotSayWaitsAsLongAsTheServerDoes) {
   const v1::GenerateRequest silent = generate_request({3, 1, 4}, 5);
   EXPECT_EQ(Stream(test_, silent).finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);

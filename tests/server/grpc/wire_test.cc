@@ -21,7 +21,7 @@ std::string found_in(const std::string& message) {
   return text_of(bytes_of_message(bytes_of(message), kField));
 }
 
-// A message with data in its field alone, as every client encodes it.
+// A message with only the data field, as every client encodes it.
 std::string with_data(const std::string& data) {
   v1::ImportSessionRequest request;
   request.set_data(data);
@@ -65,7 +65,7 @@ TEST(Wire, OtherMessagesAreLeftToTheParser) {
   EXPECT_TRUE(bytes_of_message(grpc::ByteBuffer(), kField).empty());
 }
 
-// A client drops the hint where it has no such field.
+// A client drops the hint if it has no such field.
 TEST(Wire, AHintComesWithItsFieldThoughNoneIsAtFault) {
   const grpc::Status status =
       to_grpc(invalid_argument("full" + hint(", or set " + place_of("max_queue_time"))));

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kPlenty = 1 << 16;
 
-// A call that was given three values at position 4 and has sampled two.
+// A call that got three values at position 4 and has sampled two.
 CallRecord some_call(bool has_top = true) {
   CallRecord call;
   call.request_id = "x";
@@ -107,7 +107,7 @@ TEST(CallAnswer, OfACallThatWasStoppedHasNoEnd) {
   ASSERT_TRUE(found.ok()) << found.status().message();
   EXPECT_FALSE((*found)->finished);
   expect_same(**found, call);
-  call.values.clear();  // in its prompt
+  call.values.clear();  // stopped in the prompt
   call.top.clear();
   EXPECT_TRUE((*read(call, 6))->values.empty());
 }
@@ -134,7 +134,7 @@ TEST(CallAnswer, OfAThousandValuesTakesElevenBytesForEach) {
   EXPECT_LE(many - few, 11 * 1000);
 }
 
-// Whoever can write into the store can also write answers.
+// Anyone who can write to the store can also write answers.
 TEST(CallAnswer, ThatIsTornIsRefused) {
   const CallRecord call = some_call();
   const std::string text = answer_of(&call, kPlenty).text;

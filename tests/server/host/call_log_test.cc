@@ -99,7 +99,7 @@ TEST(CallLog, ThatIsTornOrDoesNotLeadToThePositionIsRefused) {
   EXPECT_THAT(refused(record_with({entry}, 9, 18)), HasSubstr("ends at position 17, not at 18"));
 }
 
-// Whoever can write into the store can also write entries.
+// Anyone who can write to the store can also write entries.
 TEST(CallLog, WithAnythingThatCannotBeIsRefused) {
   LoggedCall call = some_call();
   call.after = 9 + kMostLogValues + 1;
@@ -169,7 +169,7 @@ TEST(CallLog, HasNoPlaceForCallsThatCannotBeMadeAgain) {
 
 TEST(CallLog, HasTheValuesThatATurnBecame) {
   GenerateRequest request = some_request();
-  request.prompt.assign(kMostLogValues + 1, 1);  // for a session that is empty
+  request.prompt.assign(kMostLogValues + 1, 1);  // only an empty session reads it
   request.turn = NextTurn{.values = {7, 8}, .end_of_turn = 7, .end = 1, .after_stop = {9}};
   const Finished finished = {.sampled_values = 5, .position = 17};
   const auto prompt = [&](TurnPlace place) {

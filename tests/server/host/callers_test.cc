@@ -26,12 +26,12 @@ KeyEntry entry_of(const std::string& name, const std::string& key) {
   return entry;
 }
 
-// Callers with a file of keys.
+// Callers with a key file.
 class CallersTest : public ::testing::Test {
  protected:
   void write(const std::vector<KeyEntry>& entries) { write_text(keys_text(entries)); }
   void write_text(const std::string& text) {
-    // A file of its own each time: what a second write changes may have the same time and size.
+    // A new file each time: after a second write, the same file could have the same time and size.
     folder_.write("next", text);
     ASSERT_EQ(chmod(folder_.path("next").c_str(), 0600), 0);
     std::filesystem::rename(folder_.path("next"), path_);
@@ -137,7 +137,7 @@ TEST_F(CallersTest, AChangedFileIsReadAgain) {
 TEST_F(CallersTest, AnAccountGoesOnForAsLongAsItsSessions) {
   write({entry_of("ada", "one")});
   ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
-  const auto usage = caller("one").usage;  // as a session has it
+  const auto usage = caller("one").usage;  // a session keeps it alive
   write({});
   callers_.refresh(log_);
   write({entry_of("ada", "two")});

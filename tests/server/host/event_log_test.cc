@@ -58,7 +58,7 @@ TEST(EventLog, WritesWhatIsGraveEnough) {
   EXPECT_TRUE(EventLog("debug", false, out).wants_debug());
 }
 
-// Of the docs: 2026-01-31T12:00:00.000+00:00.
+// The format in the docs is 2026-01-31T12:00:00.000+00:00.
 TEST(EventLog, TimesAreThoseOfTheDocs) {
   const char* const time =
       "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3}[+-][0-9]{2}:[0-9]{2}";

@@ -17,7 +17,7 @@ namespace {
 TEST(FairThread, AccountsTakeTurns) {
   std::vector<std::string> done;
   {
-    std::promise<void> posted;  // outlives the thread, which may begin late
+    std::promise<void> posted;  // outlives the thread, which may start late
     FairThread thread;
     thread.post("first", [&] { posted.get_future().wait(); });
     for (const char* const task : {"a1", "a2", "a3", "b1", "c1", "b2"}) {
@@ -28,7 +28,7 @@ TEST(FairThread, AccountsTakeTurns) {
   EXPECT_EQ(done, (std::vector<std::string>{"a1", "b1", "c1", "a2", "b2", "a3"}));
 }
 
-// The thread that posts may still be inside post() when its task has run. Thread sanitizer sees it.
+// The posting thread may still be inside post() after its task has run, as TSan would report.
 TEST(FairThread, CanBeDestroyedOnceItsTaskHasRun) {
   int destroyed = 0;
   for (int i = 0; i < 200; ++i) {

@@ -12,7 +12,7 @@
 namespace runnel {
 namespace {
 
-// A call that notes what is done to it.
+// A call that records what is done to it.
 struct NotingCall final : LiveCall {
   void end(const Status& status) override {
     ended = status;
@@ -32,7 +32,7 @@ TEST(LiveCalls, WaitsUntilNoneRuns) {
   calls.enter(call);
   EXPECT_EQ(calls.count(), 1);
   EXPECT_FALSE(calls.wait_until_none(std::chrono::milliseconds(5)));
-  // The call leaves before the wait or in it.
+  // The call leaves before the wait, or while it lasts.
   for (int round = 0; round < 100; ++round) {
     calls.enter(call);
     std::thread leaver([&] { calls.leave(call); });
@@ -47,7 +47,7 @@ TEST(LiveCalls, IsQuietWhenNoneHasComeForAWhile) {
   const auto began = std::chrono::steady_clock::now();
   calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::seconds(30));
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
-  // Calls that keep coming, or one that runs on, are not waited for beyond the limit.
+  // The wait ends at its limit, although a call still runs.
   const auto call = std::make_shared<NotingCall>();
   calls.enter(call);
   calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::milliseconds(30));

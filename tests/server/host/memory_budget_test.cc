@@ -75,7 +75,7 @@ TEST(MemoryBudget, AHoldMayOutliveItsBudget) {
     left = budget.take(10).value();
   }
   EXPECT_EQ(left->bytes(), 10);
-  left.reset();  // under the address sanitizer this also shows that the counter is still there
+  left.reset();  // under ASan, this also shows that the counter still exists
 }
 
 TEST(MemoryBudget, ManyThreadsNeverTakeMoreThanThereIs) {

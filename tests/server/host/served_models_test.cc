@@ -97,12 +97,12 @@ TEST(ServedModels, DrainingIsToldToModelsThatComeLater) {
   EXPECT_EQ(model->engine->generate(request, stream).code(), Code::kUnavailable);
 }
 
-// Notes when the model that holds it is gone.
+// Notices when the model that holds `held` is destroyed.
 struct Trace {
   std::shared_ptr<int> held = std::make_shared<int>();
   std::weak_ptr<int> seen = held;
 
-  // A model that does `step` before each of its steps.
+  // A model that runs `step` before each of its steps.
   ServedModel model(const std::string& name, const std::function<void()>& step = {}) {
     return served_fake(name, [held = std::exchange(held, nullptr), step] {
       if (step) step();
@@ -172,7 +172,7 @@ TEST(ServedModels, RetiringDoesNotWaitForTheStepThatRuns) {
   EXPECT_TRUE(eventually([&] { return slow.gone(); }));
 }
 
-// Counts calls to "Generate" that ended well with the model of that name.
+// Counts successful calls to "Generate" for the model with this name.
 void count_calls(const ServedModels& models, const std::string& name, int calls) {
   const auto model = *models.find({}, name);
   for (int i = 0; i < calls; ++i) model->calls->count("Generate", {});

@@ -56,7 +56,7 @@ TEST(TaskThread, TasksMayPostAndManyThreadsMay) {
   EXPECT_EQ(done, 8000);
 }
 
-// The thread that posts may still be inside post() when its task has run. Thread sanitizer sees it.
+// The posting thread may still be inside post() after its task has run, as TSan would report.
 TEST(TaskThread, CanBeDestroyedOnceItsTaskHasRun) {
   int destroyed = 0;
   for (int i = 0; i < 200; ++i) {

@@ -1,4 +1,4 @@
-// Requirements of RFC 9110 and RFC 9112 on a server; docs/http.md has the list.
+// Requirements of RFC 9110 and RFC 9112 for servers. docs/http.md lists them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ class HttpConformance : public ::testing::Test {
          }}};
   }
 
-  // The reply of a request to /later.
+  // The reply to a request to /later.
   HttpReply take() {
     EXPECT_TRUE(eventually([&] {
       std::lock_guard lock(mutex_);
@@ -72,7 +72,7 @@ class HttpConformance : public ::testing::Test {
     return client.response();
   }
   int status_of(const std::string& bytes) const { return ask(bytes).status; }
-  // A GET of a target.
+  // A GET request for a target.
   HttpResponse get(const std::string& target, const std::string& host = "a") const {
     return ask("GET " + target + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
   }
@@ -203,7 +203,7 @@ TEST_F(HttpConformance, AClientThatSendsNoMoreIsAnswered) {
   client.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
   HttpReply reply = take();
   client.end_sending();
-  // The server asks by an interim answer whether the client still reads.
+  // An interim answer shows the server whether the client still reads.
   EXPECT_EQ(client.read(25), "HTTP/1.1 100 Continue\r\n\r\n");
   EXPECT_EQ(gone_, 0);
   reply.send({200, "text/plain", "here"});

@@ -13,7 +13,7 @@ using Phase = ConnectionRules::Phase;
 
 constexpr TimePoint kNever = TimePoint::max();
 
-// `second` after the connection was accepted.
+// `second` seconds after the connection was accepted.
 TimePoint at(int second) { return TimePoint(seconds(1000 + second)); }
 
 HttpLimits slow_limits() {
@@ -33,14 +33,14 @@ class ConnectionRulesTest : public ::testing::Test {
     EXPECT_EQ(rules.read(0), Next::kRead);
   }
 
-  // A part of a request comes.
+  // A part of a request arrives.
   void begin(int second) {
     EXPECT_EQ(rules.came(false), Next::kParse);
     rules.begin_request(at(second));
     EXPECT_EQ(rules.needs_more(), Next::kWait);
     EXPECT_EQ(rules.read(10), Next::kRead);
   }
-  // A whole request comes, and its handler has it.
+  // A whole request arrives, and its handler starts.
   void ask(int second) {
     begin(second);
     EXPECT_FALSE(rules.takes_answer());

@@ -10,31 +10,31 @@
 namespace runnel {
 
 struct HttpResponse {
-  int status = 0;  // 0: there was none, or not a whole one
+  int status = 0;  // 0: no answer, or not a whole one
   std::string head;
   std::string body;
 };
 
 class HttpClient {
  public:
-  // `from`: the address of this machine to come from.
+  // `from`: the local address to connect from.
   explicit HttpClient(const std::string& address, const char* from = "127.0.0.1");
 
   void send(std::string_view bytes);
-  // Sends no more, but reads on.
+  // Closes the sending side, but can still read.
   void end_sending();
-  // Goes with a reset.
+  // Closes the connection with a reset.
   void reset();
 
-  // The next answer, its body by its length or in chunks; without one, after HEAD.
+  // The next answer. Its body has a length or chunks; after HEAD there is no body.
   HttpResponse response(bool has_body = true);
-  // The next bytes, as many; fewer at the end.
+  // The next `bytes` bytes, or fewer if the server closes.
   std::string read(size_t bytes);
-  // All that comes until the server closes; more bytes than that count as failure after 20 s.
+  // Everything until the server closes. The test fails if it does not close within 20 s.
   std::string read_all();
-  // True when the server closes without another byte.
+  // True if the server closes without sending more.
   bool is_closed() { return read_all().empty() && ended_; }
-  // True when something has come, or does so in as many ms.
+  // True if something has arrived, or arrives within this many ms.
   bool has_answer(int within_ms);
 
  private:
@@ -42,7 +42,7 @@ class HttpClient {
   bool read_until(std::string_view mark, std::string& out);
 
   Descriptor socket_;
-  std::string received_;  // and not read yet
+  std::string received_;  // received, but not read by the test yet
   bool ended_ = false;
 };
 

@@ -45,7 +45,7 @@ HttpLimits small_limits() {
   return limits;
 }
 
-// What a handler leaves to the test.
+// Passes replies from handlers to the test.
 class Handed {
  public:
   void put(HttpReply reply) {
@@ -84,7 +84,7 @@ class Handed {
   int gone_ = 0;
 };
 
-// Answers with this text.
+// A handler that answers with this text.
 HttpHandler answer(std::string text) {
   return [text = std::move(text)](const HttpRequest&, HttpReply reply) {
     reply.send({200, "text/plain", text});
@@ -126,7 +126,7 @@ class HttpServerTest : public ::testing::Test {
 
   HttpClient client() const { return HttpClient(server.address()); }
 
-  // The status of the answer to these bytes, on a connection of their own.
+  // The status of the answer to these bytes, sent on a new connection.
   int status_of(const std::string& bytes) const {
     HttpClient one = client();
     one.send(bytes);
@@ -139,7 +139,7 @@ class HttpServerTest : public ::testing::Test {
   HttpServer server;
 };
 
-// The next piece of a body, or "!" and why there is none.
+// The next piece of a body, or "!" and the reason why there is none.
 std::future<std::string> ask_for_piece(HttpReply& reply) {
   const auto told = std::make_shared<std::promise<std::string>>();
   reply.read([told](HttpPiece next) {
@@ -153,7 +153,7 @@ std::string piece_of(HttpReply& reply) {
   return piece.wait_for(kPatience) == std::future_status::ready ? piece.get() : "nothing came";
 }
 
-// All pieces up to the end, or "!" and why there is none.
+// All pieces of a body, or "!" and the reason why one is missing.
 std::string pieces_of(HttpReply& reply) {
   std::string body;
   for (std::string piece; !(piece = piece_of(reply)).empty(); body += piece) {
@@ -183,8 +183,7 @@ TEST_F(HttpServerTest, SeesAClientGoThatHasSentMoreThanIsRead) {
     for (int i = 0; i < 1000; ++i) more += get("/hello");
     one.send(more);
     const HttpReply reply = handed.take();
-    // With bytes that the server has not read yet, the end of sending is seen, but is no end of
-    // reading.
+    // While the server has unread bytes, it sees the client's close, but cannot read up to it.
     if (!resets) one.end_sending();
     one.reset();
     EXPECT_TRUE(handed.is_gone(resets ? 1 : 2));
@@ -311,7 +310,7 @@ TEST_F(HttpServerTest, TakesBodiesByLengthAndInChunks) {
   EXPECT_EQ(one.response().status, 100);
   one.send("ok");
   EXPECT_THAT(one.response().body, HasSubstr(" [ok]"));
-  // HTTP/1.0 knows no answer before the answer.
+  // HTTP/1.0 has no interim answers.
   one.send("POST /echo HTTP/1.0\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\nok");
   EXPECT_THAT(one.response().body, HasSubstr(" [ok]"));
 }
@@ -428,7 +427,7 @@ TEST_F(HttpServerTest, RefusesWhatIsNotServed) {
   EXPECT_THAT(allow.response().head, HasSubstr("\r\nAllow: POST, GET, HEAD\r\n"));
 }
 
-// What a client smuggles behind a request that is refused is not taken for another one.
+// Bytes that a client hides in the body of a refused request are not read as another request.
 TEST_F(HttpServerTest, HangsUpWhereTheBodyOfARefusedRequestWouldFollow) {
   for (const std::string refused :
        {"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 37\r\n\r\n",
@@ -451,7 +450,7 @@ TEST_F(HttpServerTest, BoundsHeaders) {
   EXPECT_EQ(status_of(longer), 431);
   EXPECT_EQ(status_of("GET /hello HTTP/1.1\r\nHost: a\r\nX: " + std::string(2000, 'x')), 431);
   EXPECT_EQ(status_of(post("Transfer-Encoding: chunked\r\n", "1;" + std::string(2000, 'x'))), 431);
-  // One at a time, each read before the next one is there.
+  // Sends one line at a time, so the server reads each before the next one comes.
   HttpClient slow = client();
   slow.send("GET /hello HTTP/1.1\r\nHost: a\r\n");
   for (int i = 0; i < 20 && !slow.has_answer(2); ++i) slow.send(line);
@@ -465,7 +464,7 @@ TEST_F(HttpServerTest, BoundsBodies) {
   for (int i = 0; i < 10; ++i) chunks += "64\r\n" + std::string(100, 'x') + "\r\n";
   EXPECT_EQ(status_of(post("Transfer-Encoding: chunked\r\n", chunks + "0\r\n\r\n")), 200);
   EXPECT_EQ(status_of(post("Transfer-Encoding: chunked\r\n", chunks + "1\r\n")), 413);
-  // More than fits what the system holds for the server: the answer gets through all the same.
+  // The body exceeds the socket buffers, but the client still gets the answer.
   HttpClient one = client();
   one.send(post("Content-Length: 4000000\r\n", std::string(4000000, 'x')));
   EXPECT_EQ(one.response().status, 413);
@@ -576,7 +575,7 @@ TEST_F(HttpServerTest, SaysHowMuchASlowClientHasNotTaken) {
   reply.end();
   const HttpResponse answer = one.response();
   EXPECT_EQ(answer.body.size(), 32U << 20);
-  // The client may have the last bytes before the server has counted them.
+  // The client may have the last bytes before the server counts them.
   EXPECT_TRUE(eventually([&] { return reply.waiting() == 0; }));
 }
 
@@ -621,7 +620,7 @@ TEST_F(HttpServerTest, BoundsConnectionsOfAPeerAndInAll) {
 }
 
 TEST_F(HttpServerTest, BoundsConnectionsThatWaitForTheirClientsToClose) {
-  std::vector<HttpClient> held;  // more than one address may have open
+  std::vector<HttpClient> held;  // more connections than one address may have
   for (int i = 0; i < 48; ++i) {
     held.emplace_back(server.address());
     held.back().send(post("Content-Length: 5000\r\n", ""));
@@ -673,7 +672,7 @@ TEST_F(HttpServerTest, AStarInARouteStandsForOnePartOfThePath) {
   }
 }
 
-// Counts what a chunk's writer is told.
+// Counts the results that a chunk's writer is told.
 struct Told {
   std::atomic<int> taken = 0, lost = 0;
   std::function<void(bool)> teller() {
@@ -752,11 +751,11 @@ class FewBodiesHttpServerTest : public HttpServerTest {
 TEST_F(FewBodiesHttpServerTest, BoundsBodiesTogether) {
   HttpClient first = client();
   first.send(post("Content-Length: 1000\r\nExpect: 100-continue\r\n", ""));
-  EXPECT_EQ(first.response().status, 100);  // before the second one
+  EXPECT_EQ(first.response().status, 100);  // the first body starts before the second request
   first.send(std::string(999, 'x'));
   const std::string whole = post("Content-Length: 900\r\n", std::string(900, 'x'));
   HttpResponse refused;
-  EXPECT_TRUE(eventually([&] {  // the first is on its way
+  EXPECT_TRUE(eventually([&] {  // the first body is still being sent
     HttpClient second = client();
     second.send(whole);
     refused = second.response();
@@ -768,7 +767,7 @@ TEST_F(FewBodiesHttpServerTest, BoundsBodiesTogether) {
   EXPECT_EQ(status_of(whole), 200) << "what was held has been given back";
 }
 
-// Of clients that have begun: before that they have the usual time.
+// For clients that have begun a request. Before that, the usual times apply.
 HttpLimits strict_limits() {
   HttpLimits limits = small_limits();
   limits.read_timeout = milliseconds(400);
@@ -792,8 +791,8 @@ class ImpatientHttpServerTest : public HttpServerTest {
  protected:
   ImpatientHttpServerTest() : HttpServerTest(impatient_limits()) {}
 
-  // Asks for /later and gives the reply; on another connection where one was idle for too long
-  // before its request came.
+  // Asks for /later and returns the reply. Tries a new connection if the server closed one that was
+  // idle too long before the request came.
   HttpReply ask_later(HttpClient& one) {
     EXPECT_TRUE(eventually([&] {
       one = client();
@@ -845,9 +844,9 @@ TEST_F(ImpatientHttpServerTest, AStreamHasAHeartbeatWhereNothingElseGoesOut) {
   reply.end();
 }
 
-// While it lives, the process can open no more files than those that it gives away. The sanitizer
-// of undefined behaviour opens a pipe when it checks the type of an object, and fails without one,
-// so the asan preset leaves the tests out whose names have "Descriptor".
+// While it exists, the process can open no files except those that give() allows. The sanitizer for
+// undefined behaviour opens a pipe to check an object's type, and fails without one, so the asan
+// preset skips tests with "Descriptor" in their names.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -872,7 +871,7 @@ class NoDescriptors {
 
 TEST_F(HttpServerTest, ItsFirstConnectionMayHaveTheLastDescriptors) {
   NoDescriptors none;
-  none.give(3);  // the client's, the server's, the listener's
+  none.give(3);  // for the client, the server and the listener
   HttpClient one = client();
   one.send(get("/hello"));
   EXPECT_EQ(one.response().body, "hello");

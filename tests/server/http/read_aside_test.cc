@@ -11,7 +11,7 @@
 namespace runnel {
 namespace {
 
-// One that names much that the server keeps.
+// A short body can name much that the server keeps.
 TEST(ReadAside, AShortBodyThatTakesLongHoldsUpNobodyElse) {
   std::ostringstream text;
   const EventLog log("info", false, text);
@@ -24,7 +24,7 @@ TEST(ReadAside, AShortBodyThatTakesLongHoldsUpNobodyElse) {
   const auto quick = [](const HttpRequest&, HttpReply reply) {
     reply.send({200, "text/plain", "quick"});
   };
-  HttpLimits limits;  // with one thread
+  HttpLimits limits;  // has one thread
   limits.connections.in_all = 4;
   limits.body_bytes = 100;
   HttpServer server(
@@ -51,7 +51,7 @@ TEST(ReadAside, ALongBodyHoldsUpNobodyElse) {
     reply.send({200, "text/plain",
                 std::to_string(request.body.size()) + std::string(request.header("traceparent"))});
   };
-  HttpLimits limits;  // with one thread
+  HttpLimits limits;  // has one thread
   limits.connections.in_all = 4;
   limits.body_bytes = 10000;
   HttpServer server(limits, {{"POST", "/slow", read_aside(state, slow)}}, log);

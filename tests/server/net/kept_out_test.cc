@@ -24,7 +24,7 @@ TEST(KeptOut, EachTimeItTakesTwiceAsLongUpToEightySeconds) {
   TimePoint now = kStart;
   for (const int length : {5, 10, 20, 40, 80, 80}) {
     out.add("unix", now);
-    out.add("unix", now + seconds(1));  // the same flood
+    out.add("unix", now + seconds(1));  // still the same flood
     EXPECT_TRUE(out.has("unix", now + seconds(length) - Duration(1)));
     now += seconds(length);
     EXPECT_FALSE(out.has("unix", now));

@@ -43,7 +43,7 @@ Descriptor connect_to(const std::string& address,
   return socket;
 }
 
-// True when the other side has closed it.
+// True if the other side has closed the connection.
 bool is_closed(const Descriptor& socket) {
   const timeval soon = {.tv_sec = 5, .tv_usec = 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon));
@@ -52,7 +52,7 @@ bool is_closed(const Descriptor& socket) {
   return got == 0 || (got < 0 && errno == ECONNRESET);
 }
 
-// Keeps what is accepted until it is told to let go.
+// Keeps accepted connections until a test drops them.
 class Keeper {
  public:
   explicit Keeper(int in_all, int per_peer = 0)
@@ -69,13 +69,13 @@ class Keeper {
   bool holds(int count) {
     return eventually([&] { return listener_.connections() == count; });
   }
-  // As a server does when it is done with a connection.
+  // Closes a connection as a server does.
   void drop_one() {
     std::lock_guard lock(mutex_);
     shutdown(kept_.back().get(), SHUT_RDWR);
     kept_.pop_back();
   }
-  // Stops the listener, whose thread writes the log.
+  // Stops the listener, because its thread writes the log.
   std::string log_text() {
     listener_.stop();
     return text_.str();
@@ -113,7 +113,7 @@ TEST(Listener, TakesSoManyOfOnePeer) {
   EXPECT_TRUE(is_closed(connect_to(keeper.address())));
   const Descriptor third = connect_to(keeper.address(), loopback, other);
   EXPECT_TRUE(keeper.holds(3));
-  keeper.drop_one();  // of the other peer
+  keeper.drop_one();  // closes the other peer's connection
   EXPECT_TRUE(keeper.holds(2));
   EXPECT_TRUE(is_closed(connect_to(keeper.address())));
   keeper.drop_one();
@@ -130,7 +130,7 @@ TEST(ListenSocket, KnowsWhetherOtherMachinesReachIt) {
   EXPECT_FALSE(listen_on("[::]:0")->on_loopback);
 }
 
-// Every IPv4 address of this machine.
+// All IPv4 addresses of this machine.
 std::vector<in_addr> own_addresses() {
   ifaddrs* first = nullptr;
   EXPECT_EQ(getifaddrs(&first), 0);
@@ -143,7 +143,7 @@ std::vector<in_addr> own_addresses() {
   return addresses;
 }
 
-// As where a system passes to 127.0.0.1 what comes from elsewhere.
+// Some systems forward outside connections to 127.0.0.1.
 TEST(Listener, OnLoopbackItTakesNobodyFromAnotherAddress) {
   ListenSockets sockets = listen_on("0.0.0.0:0").value();
   sockets.on_loopback = true;
@@ -209,8 +209,8 @@ TEST(ListenOn, ReplacesASocketFileThatNobodyListensOn) {
   EXPECT_FALSE(listen_on(address).ok());
 }
 
-// A listener whose process holds more than its connections explain, and more each time, while
-// `flooded`.
+// A listener whose process uses more memory than its connections explain. While `flooded`, the
+// excess grows.
 class FloodedListener {
  public:
   FloodedListener() : listener_(listen_on("127.0.0.1:0").value(), {.in_all = 16}, log_) {
@@ -223,7 +223,7 @@ class FloodedListener {
   }
   ~FloodedListener() { listener_.stop(); }
   const Listener& listener() const { return listener_; }
-  // Reads all that has come, as a server does: the system takes no flood for one who never reads.
+  // Reads everything that has arrived, as a server does. Without reads, the system takes no flood.
   void read_all() {
     std::lock_guard lock(mutex_);
     std::array<char, 65536> bytes;
@@ -232,7 +232,7 @@ class FloodedListener {
       }
     }
   }
-  // Stops the listener, whose thread writes the log.
+  // Stops the listener, because its thread writes the log.
   std::string log_text() {
     listener_.stop();
     return text_.str();

@@ -70,7 +70,7 @@ std::vector<ChatEvent> read(const Given& given, const std::vector<std::string_vi
   return joined(events);
 }
 
-// The events of `text`, which are the same for each way to cut it in two, and byte by byte.
+// The events of `text`. They must be the same if it is cut in two anywhere, or into bytes.
 std::vector<ChatEvent> events_of(const std::string& text, const Given& given = {}) {
   const std::vector<ChatEvent> whole = read(given, {text});
   std::vector<std::string_view> bytes;
@@ -148,7 +148,7 @@ TEST(ChatAnswer, TaggedJsonIsACall) {
               ElementsAre(content("Let me look."), made, made));
   EXPECT_THAT(events_of("<think>\nf?\n</think>\n\n" + one, given),
               ElementsAre(thinking("f?"), made));
-  // A closing tag in a string ends nothing, and the last one may be missing.
+  // A closing tag inside a string does not end the call, and the last closing tag may be missing.
   EXPECT_THAT(events_of(R"(<tool_call>{"name":"f","arguments":{"s":"\"</tool_call>"}})", given),
               ElementsAre(call("f", R"({"s":"\"</tool_call>"})")));
   EXPECT_THAT(events_of(R"(<tool_call>{"name":"f","arguments":"{\"n\":1}"}</tool_call>)", given),
@@ -232,7 +232,7 @@ TEST(ChatAnswer, ListsAndFencedJsonAreCalls) {
   const Given fenced = {.form = ToolCallForm::kFenced};
   EXPECT_THAT(events_of("```json\n{\"name\":\"f\",\"arguments\":{\"s\":\"```\"}}\n```", fenced),
               ElementsAre(call("f", R"({"s":"```"})")));
-  // JSON that calls no tool of the request is an answer.
+  // JSON that names no tool of the request is content.
   const std::string data = "```json\n{\"name\": \"Ann\", \"arguments\": {}}\n```";
   EXPECT_THAT(events_of(data, fenced), ElementsAre(content(data)));
 }
@@ -259,8 +259,8 @@ TEST(ToolCalls, TheFormIsFoundInACallThatATemplateWrote) {
   EXPECT_EQ(form_of(json), std::nullopt);
 }
 
-// The calls that published templates write. The templates are not part of the project: they may be
-// next to the source tree.
+// The tool calls that published templates write. The project does not include the templates, but
+// they may be next to the source tree.
 TEST(ToolCalls, TheFormsOfPublishedTemplates) {
   const std::string path = "../shared/data/chat/traits.json";
   std::ifstream file(path);
@@ -289,7 +289,7 @@ TEST(ChatAnswer, LittleIsHeldBack) {
   EXPECT_GT(std::ssize(answer.take()[0].text), 2 * kMaxCallBytes - 5000);
 }
 
-// The properties of tests/fuzz.
+// Checks the properties of tests/fuzz.
 TEST(ChatAnswerFuzz, Properties) {
   constexpr int kAnswers = kInputs / 5;
   const int calls = walk(answer_seeds(), Mutator(9, answer_words()), check_chat_answer, kAnswers);

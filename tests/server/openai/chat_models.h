@@ -14,16 +14,16 @@ namespace runnel {
 // Renders a user's "HI" as "[U]HI\n[A]", and tool calls as <tool_call>{...}</tool_call>.
 extern const std::string kChatTemplate;
 
-// Its values are 0 to 99.
+// The model's values are 0 to 99.
 ServedModel chat_model(const std::string& source = kChatTemplate,
                        std::shared_ptr<const Tokenizer> tokenizer = Tokenizer::of_bytes(),
                        const EngineOptions& options = {});
 
-// A tokenizer with `text` as the text of every value. It finds `literals` in the template's text.
+// A tokenizer in which every value has this text. It finds `literals` in the text of the template.
 std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& text,
                                               std::vector<LiteralToken> literals = {});
 
-// The text without its leading white space.
+// The text without leading white space.
 std::string stripped(std::string text);
 
 }  // namespace runnel

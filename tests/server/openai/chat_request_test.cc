@@ -20,7 +20,7 @@ Fault read(const std::string& body, ChatRequest& request) {
   return read_chat(std::move(*json), kMaxTokens, request);
 }
 
-// A body with one message of a user, and `more`.
+// A body with one user message, and `more` fields.
 std::string body_of(const std::string& more = "") {
   return R"({"messages":[{"role":"user","content":"Hi"}])" + (more.empty() ? "" : "," + more) + "}";
 }
@@ -146,7 +146,7 @@ TEST(ChatRequest, SchemasNestToALimit) {
 struct Refusal {
   std::string body;
   std::string param;
-  std::string message;  // a part of it
+  std::string message;  // a part of the message
 };
 
 void expect_refused(const std::vector<Refusal>& refusals) {
@@ -237,7 +237,7 @@ TEST(ChatRequest, RefusalsNameTheField) {
   });
 }
 
-// All faults of a request are found, so fields that depend on others see them unchecked.
+// All faults of a request are reported, so checks that depend on other fields see invalid ones.
 TEST(ChatRequest, AContinuedMessageNeedNotBeOne) {
   for (const char* const message :
        {"1", "null", "[]", "{}", R"({"role":1,"content":"x"})", R"({"role":null,"content":"x"})",
@@ -249,7 +249,7 @@ TEST(ChatRequest, AContinuedMessageNeedNotBeOne) {
   }
 }
 
-// The properties of tests/fuzz.
+// Checks the properties of tests/fuzz.
 TEST(RequestsFuzz, ChatProperties) {
   const int accepted = walk(chat_seeds(), Mutator(9, chat_words()), check_chat_request);
   EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";

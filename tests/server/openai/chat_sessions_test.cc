@@ -1,5 +1,5 @@
-// Chat on a named session: each call sends the new messages alone, and the session reads what a
-// completion of the joined values would.
+// Chat on a named session: each call sends only the new messages, and the session reads what a
+// completion of the joined values would read.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ Json message(const char* role, const std::string& content) {
   return {{"role", role}, {"content", content}};
 }
 
-// A turn on session "talk". The model has values 0 to 99, so texts are in capitals.
+// A turn on session "talk". The model's values are 0 to 99, so texts use capital letters.
 Json turn(const std::vector<Json>& news, int64_t tokens = 5) {
   return {{"session", "talk"},
           {"messages", news},
@@ -37,7 +37,7 @@ void make_session(const OpenAiServer& test) {
 
 std::vector<int32_t> ids_of(const Json& answer) { return answer["choices"][0]["token_ids"]; }
 
-// The values that a session has read and sampled, as a test joins them.
+// The values that a session has read and sampled, joined by the test.
 class Joined {
  public:
   void add(const std::string& text) { values_.insert(values_.end(), text.begin(), text.end()); }
@@ -77,7 +77,7 @@ TEST(ChatSessions, TurnsAreACompletionOfTheJoinedValues) {
     const Json& choice = answer.body["choices"][0];
     EXPECT_EQ(choice["session"], "talk");
     EXPECT_EQ(choice["position"], joined.size());
-    // The answers were cut off, so their end is read first.
+    // The answer was cut off, so the session reads its end first.
     joined.add("\n[U]SO\n[A]");
     body = turn_of_user("SO");
     body["position"] = choice["position"];
@@ -125,7 +125,7 @@ TEST(ChatSessions, AnAnswerThatEndedByATokenIsNotEndedAgain) {
 }
 
 TEST(ChatSessions, AnAnswerThatEndedByATextIsNotEndedAgain) {
-  // Each value is the end of a turn, as kChatTemplate has it, after a letter.
+  // Each value is a letter and then the end of a turn in kChatTemplate.
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of("X\n[U]")));
   make_session(test);
   const Json first = test.post(kPath, turn_of_user("HI")).body;

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 const std::string kPath = "/v1/chat/completions";
-const std::string kRendered = "[U]HI\n[A]";  // the model has values 0 to 99
+const std::string kRendered = "[U]HI\n[A]";  // capitals, because values are 0 to 99
 
 Json request(int64_t tokens) {
   return {{"messages", {{{"role", "user"}, {"content", "HI"}}}},
@@ -49,7 +49,7 @@ TEST(Chat, AnAnswerContinuesTheRendering) {
                                         {"completion_tokens_details", {{"reasoning_tokens", 0}}}}));
 }
 
-// RWKV's models read the value 0 before the first turn.
+// RWKV models read the value 0 before the first turn.
 TEST(Chat, ValuesBeforeAFirstTurnAreRead) {
   ServedModel model = chat_model();
   model.chat =
@@ -71,7 +71,7 @@ TEST(Chat, ValuesBeforeAFirstTurnAreRead) {
 
 TEST(Chat, AConversationMayBeLongerThanAText) {
   const OpenAiServer test({}, chat_model());
-  const std::string text(50'000, 'A');  // limits.text_bytes is 1000
+  const std::string text(50'000, 'A');  // longer than limits.text_bytes, 1000
   Json body = request(3);
   body["messages"][0]["content"] = text;
   EXPECT_EQ(test.post(kPath, body).body["usage"]["prompt_tokens"], 50'007);
@@ -84,7 +84,7 @@ TEST(Chat, MemoryForRenderingIsTakenFirstAndGivenBack) {
   EXPECT_EQ(test.post(kPath, request(3)).status, 200);
   EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
   {
-    const auto others = test.state.memory.take(kCallBytes / 2);  // a rendering takes a little more
+    const auto others = test.state.memory.take(kCallBytes / 2);  // rendering needs more than half
     const ApiAnswer refused = test.post(kPath, request(3));
     EXPECT_EQ(refused.status, 429);
     EXPECT_EQ(refused.error("code"), "call_bytes");
@@ -116,7 +116,7 @@ TEST(Chat, AResentConversationIsReadFromWhereItWasLeft) {
     const Json& usage = answer["usage"];
     EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], read) << turn;
     EXPECT_EQ(other["usage"]["prompt_tokens_details"]["cached_tokens"], 0) << turn;
-    // The token before "[A][THINK]" could merge with what follows.
+    // The token before "[A][THINK]" could merge with the text after it.
     read = usage["prompt_tokens"].get<int64_t>() - 10 - 1;
     body["messages"].push_back({{"role", "assistant"}, {"content", "!"}});
   }
@@ -132,7 +132,7 @@ TEST(Chat, AStreamIsTheWholeAnswerInPieces) {
   const Json whole = test.post(kPath, body).body;
   body["stream_options"] = {{"include_usage", true}};
   const std::vector<std::string> events = test.stream(body, kPath);
-  ASSERT_GE(events.size(), 8U);  // of each choice a role, a delta and an end; the usage; the end
+  ASSERT_GE(events.size(), 8U);  // role, delta and end of each choice, usage, [DONE]
   EXPECT_EQ(events.back(), "[DONE]");
   const Json last = Json::parse(events[events.size() - 2]);
   EXPECT_EQ(last["choices"], Json::array());
@@ -238,7 +238,7 @@ TEST(Chat, CallsOfToolsAreApart) {
 TEST(Chat, ASampleFinishesWithItsOnlyCall) {
   const std::string call = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(call)));
-  constexpr int64_t kMost = 60'000;  // far more than a stream holds for a slow reader
+  constexpr int64_t kMost = 60'000;  // far more than a stream buffers for a slow reader
   Json body = request(kMost);
   body["tools"] = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
   body["parallel_tool_calls"] = false;
@@ -261,7 +261,7 @@ TEST(Chat, ToolsAreRefusedWhereTheTemplateWritesNoCalls) {
 }
 
 TEST(Chat, TheTextBeforeTheNextUserEndsAnAnswer) {
-  // Each value is a letter, and then the end of a turn of kChatTemplate.
+  // Each value is a letter and then the end of a turn in kChatTemplate.
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of("x\n[U]")));
   Json body = request(9);
   const Json choice = test.post(kPath, body).body["choices"][0];
@@ -271,7 +271,7 @@ TEST(Chat, TheTextBeforeTheNextUserEndsAnAnswer) {
   EXPECT_EQ(test.post(kPath, body).body["choices"][0]["finish_reason"], "length");
 }
 
-// Other values with the same bytes are text.
+// Other values with the same text do not end the turn.
 TEST(Chat, TheTokenThatEndsATurnIsFoundByItsValue) {
   const std::string source =
       "{% for m in messages %}[{{ m.role[0] | upper }}]{{ m.content }}<|end|>{% endfor %}"

@@ -1,5 +1,5 @@
-// State tokens in chat and Responses: a conversation that continues on any server, of which each
-// call sends the new messages alone.
+// State tokens in Chat and Responses: a conversation continues on any server, and each call sends
+// only the new messages.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ ServedModel talking_model(const std::string& source = kChatTemplate) {
   return model;
 }
 
-// With the seal key of every server here.
+// A server with the seal key that all servers here share.
 std::unique_ptr<OpenAiServer> sealed_server(const OpenAiServer::Options& options = {},
                                             ServedModel model = talking_model()) {
   auto test = std::make_unique<OpenAiServer>(options, std::move(model));
@@ -56,7 +56,7 @@ Json response_of(const char* content, Json more) {
   return body;
 }
 
-// An answer after `token`; null: to the first message of a conversation.
+// The answer after `token`. If it is null, the message starts a conversation.
 ApiAnswer chat_after(const OpenAiServer& test, const Json& token, const char* content) {
   return test.post(kChat, chat_of(content, {{"state_token", token}, {"include_state", true}}));
 }
@@ -66,7 +66,7 @@ Json token_of(const ApiAnswer& answer) {
   return answer.body["choices"][0]["state_token"];
 }
 
-// The file of the keys "alice" and "bob". Alice may hold one state.
+// Writes a file with the keys "alice" and "bob". Alice may hold one state.
 std::string keys_of(const TempDir& folder) {
   const std::string path = folder.path() + "/keys";
   const Status status = change_key_file(path, true, [&](std::vector<KeyEntry>& entries) {

@@ -1,6 +1,6 @@
-// Long conversations with a real model. Where a client sends them again at every turn, warm answers
-// have the bits of cold ones, and a turn reads the new messages alone. On a session they are one
-// sequence.
+// Long conversations with a real model. If a client sends the whole conversation every turn,
+// answers from the cache have the bits of answers without it, and each turn reads only the new
+// messages. On a session, all turns are one sequence.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kTurns = 50;
 const std::string kPath = "/v1/chat/completions";
-// Opens the thinking of an answer, and leaves that of earlier answers out, as most templates do.
+// Starts an answer with its reasoning, and omits that of earlier answers, as most templates do.
 const std::string kLeavesThinkingOut =
     "{% for m in messages %}[{{ m.role[0] | upper }}]{{ m.content.split('</think>')[-1] }}{{ '\n' "
     "}}"
@@ -27,7 +27,7 @@ const std::string kKeepsAll =
 
 ServedModel model_of(const std::string& source, int64_t prefix_cache_bytes) {
   Spec spec = small_rwkv7_spec();
-  spec.vocabulary = spec.head.values = 128;  // ASCII
+  spec.vocabulary = spec.head.values = 128;  // the values of ASCII
   std::get<Rwkv7Spec>(spec.model).table_rows = 128;
   EngineOptions options;
   options.prefix_cache_bytes = prefix_cache_bytes;
@@ -58,7 +58,7 @@ TEST_P(ResentTurns, FiftyWarmOnesAreColdOnesAndReadOnlyWhatIsNew) {
     const int64_t cached = usage["prompt_tokens_details"]["cached_tokens"];
     EXPECT_EQ(other["usage"]["prompt_tokens"], prompt);
     EXPECT_EQ(other["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
-    // The new messages, and the generation prompt with the token before it, twice.
+    // The new messages, and twice the generation prompt with the token before it.
     if (turn > 0) {
       EXPECT_LE(prompt - cached, prompt - before + 24) << turn;
     }

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A run of one value for each text; the values count up from 0.
+// A run with one value for each text, counting up from `first`.
 ValueRun run_of(const std::vector<std::string>& texts, int32_t first = 0) {
   ValueRun run;
   for (const std::string& text : texts) {

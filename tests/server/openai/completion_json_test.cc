@@ -8,8 +8,8 @@
 namespace runnel {
 namespace {
 
-// Vocabularies have tokens with one text. A client that takes the map for a distribution must not
-// read the log-probability of a less likely one.
+// Several tokens of a vocabulary can have the same text. Clients read the map as a distribution, so
+// it must have the log-probability of the most likely one.
 TEST(CompletionFormat, OfTokensWithOneTextTheMostLikelyIsTold) {
   const CompletionFormat format(
       {.model = "m", .numerics = "n", .tokenizer = tokenizer_of("x"), .logprobs = 3});

@@ -1,4 +1,4 @@
-// The properties of tests/fuzz over completion requests.
+// Checks the properties of tests/fuzz for completion requests.
 
 #include "server/openai/completion_request.h"
 

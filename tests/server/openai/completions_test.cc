@@ -160,8 +160,8 @@ TEST(Completions, EchoBeginsWithThePrompt) {
   EXPECT_EQ(none["usage"]["completion_tokens"], 0);
 }
 
-// Evaluation programs score texts like this. They read the log-probability of each token of the
-// prompt and whether it is the most likely one, and sample at most one more token.
+// Evaluation programs score texts this way. They read each prompt token's log-probability, and
+// whether the token is the most likely one. They sample at most one more token.
 TEST(Completions, AnEchoHasTheLogProbsOfThePrompt) {
   const OpenAiServer test;
   Json body = request(0);
@@ -218,7 +218,7 @@ TEST(Completions, ASessionGoesOnWhereItStands) {
 }
 
 struct Refusal {
-  const char* change;  // of a good request
+  const char* change;  // to a valid request
   int status;
   const char* param;
 
@@ -495,7 +495,7 @@ TEST(Completions, ARefusalSpeaksOfFieldsThatTheClientKnows) {
   EXPECT_EQ(option.error("param"), "stream_options.foo");
 }
 
-// The engine would refuse this number of choices, but only after each had its echo.
+// The engine would refuse this number of choices, but only after every choice has its echo.
 TEST(Completions, EchoesAreCountedBeforeTheyAreMade) {
   const OpenAiServer test(OpenAiServer::Options{.call_bytes = 7 << 20});
   Json many = request(5);
@@ -525,7 +525,7 @@ TEST(Completions, ADrainEndsAStreamWithAnError) {
   EXPECT_EQ(text.find("[DONE]"), std::string::npos);
 }
 
-// Writes a file with one key, "secret", of alice.
+// Writes a file with alice's key, "secret".
 void write_key(const std::string& path, const std::function<void(KeyEntry&)>& change) {
   ASSERT_TRUE(change_key_file(path, true, [&](std::vector<KeyEntry>& all) {
                 KeyEntry entry;

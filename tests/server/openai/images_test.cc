@@ -1,4 +1,4 @@
-// POST /v1/images/generations over real sockets: pictures, whole and as they are drawn.
+// POST /v1/images/generations over real sockets: whole images, and parts while they are drawn.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Spec image_spec(const ImageShape& shape) {
   return spec;
 }
 
-// With pictures of 6 rows of 5 grey pixels, and without a tokenizer.
+// A server whose images have 6 rows of 5 grey pixels. It has no tokenizer.
 struct ImageServer : OpenAiServer {
   explicit ImageServer(const ImageShape& shape = kGrey, const Options& options = {},
                        std::function<void()> on_submit = {})
@@ -35,7 +35,7 @@ struct ImageServer : OpenAiServer {
 
   ApiAnswer draw(const Json& body) const { return post(kPath, body); }
 
-  // The data of all events, each of the type that it says.
+  // The data of all events. Checks that each has the type of its event.
   std::vector<Json> events(Json body) const {
     body["stream"] = true;
     HttpClient one = client();
@@ -57,7 +57,7 @@ std::vector<uint8_t> bytes_of(const std::vector<int32_t>& values) {
   return {values.begin(), values.end()};
 }
 
-// What the same seed draws: the model's first value, or those given, and what follows.
+// The bytes of an image: the begin value or the given values, and those sampled with seed 7.
 std::vector<uint8_t> expected(const ImageShape& shape, uint32_t sample = 0,
                               std::vector<int32_t> known = {7}) {
   const int left = static_cast<int>(shape.bytes() - std::ssize(known));
@@ -76,7 +76,7 @@ std::vector<uint8_t> decoded(const Json& base64) {
   return bytes;
 }
 
-// The bytes of a PNG file, which has `shape`.
+// The pixels of a PNG file, which must have `shape`.
 std::vector<uint8_t> pixels_of(const Json& base64, const ImageShape& shape) {
   const std::vector<uint8_t> file = decoded(base64);
   png_image image{};
@@ -175,7 +175,7 @@ TEST(Images, RowsAreThoseOfThePicture) {
   }
 }
 
-// How many come depends on when values are delivered.
+// The number of partial images depends on when values are delivered.
 TEST(Images, PartialOnesAreGreyWhereNothingIsDrawnYet) {
   const ImageServer test;
   Json body = request();
@@ -200,7 +200,7 @@ TEST(Images, PartialOnesAreGreyWhereNothingIsDrawnYet) {
 // --- Refusals ---
 
 struct Refusal {
-  const char* change;  // of a good request
+  const char* change;  // to a valid request
   int status;
   const char* param;
   const char* says;
@@ -286,7 +286,7 @@ TEST(Images, ATextModelDrawsNoneAndAPictureModelTakesNoText) {
   EXPECT_THAT(refused.error("message"), HasSubstr("model 'fake' has no tokenizer"));
 }
 
-// The engine bounds what one call may draw.
+// The engine limits how many values a call may sample.
 TEST(Images, APictureMayBeMoreThanACallMayDraw) {
   const ImageServer test(ImageShape{.height = 1025, .width = 1024, .channels = 1});
   const ApiAnswer answer = test.draw(request());
@@ -310,7 +310,7 @@ TEST(Images, AreCountedBeforeTheyAreMade) {
   }
 }
 
-// Of a picture of one column there are more rows than bytes.
+// If an image has one column, the event of each row is larger than its pixels.
 TEST(Images, RowsAreCountedBeforeTheyAreMade) {
   const ImageShape narrow = {.height = 16000, .width = 1, .channels = 1};
   const ImageServer test(narrow, {.call_bytes = 8 << 20});

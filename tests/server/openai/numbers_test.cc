@@ -1,4 +1,4 @@
-// Numbers in the fields of requests over HTTP: their forms, their meaning and their refusals.
+// Numbers in fields of HTTP requests: their forms, meanings and refusals.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of JSON.
+// Both read a JSON number.
 std::optional<int64_t> whole(const char* text) { return whole_number(Json::parse(text)); }
 std::optional<float> single(const char* text) { return float_number(Json::parse(text)); }
 
@@ -90,7 +90,7 @@ TEST(Numbers, ATinyTemperatureIsGreedy) {
 
 struct Case {
   const char* fields;
-  const char* message;  // of the refusal; empty: it is accepted
+  const char* message;  // of the refusal; "" if the number is accepted
 };
 
 TEST(Numbers, AreRefusedAsTheyWereWritten) {

@@ -21,37 +21,37 @@ namespace runnel {
 struct ApiAnswer {
   int status = 0;
   std::string head;
-  Json body;  // null where it is no JSON
+  Json body;  // null if it is not JSON
 
-  std::string error(const char* member) const;  // "" where it is null
+  std::string error(const char* member) const;  // "" if null
 };
 
 class OpenAiServer {
  public:
   struct Options {
-    std::string keys = {};  // path
+    std::string keys = {};  // the path of the key file
     int64_t call_bytes = limits::kCallBytes.default_value;
     std::string hosts = {}, origins = {};
-    const Clock& clock = real_clock();  // outlives the server
+    const Clock& clock = real_clock();  // must outlive the server
   };
-  // With one model, "fake", ready.
+  // Serves one model, "fake", at once.
   OpenAiServer() : OpenAiServer(Options()) {}
   explicit OpenAiServer(const Options& options, std::function<void()> on_submit = {});
-  // The model has text where the spec has no image.
+  // The model has text if the spec has no image.
   OpenAiServer(const Options& options, std::function<void()> on_submit, const Spec& spec);
-  // With this model.
+  // Serves this model.
   OpenAiServer(const Options& options, ServedModel model);
   ~OpenAiServer();
 
   HttpClient client() const { return HttpClient(server->address()); }
-  // The text of a request, its headers complete; a body is JSON unless they say otherwise.
+  // A request with all its headers. The body is JSON unless `headers` name another type.
   static std::string request(const std::string& method, const std::string& path,
                              const std::string& body = "", const std::string& headers = "");
   ApiAnswer ask(const std::string& bytes) const;
   ApiAnswer get(const std::string& path) const { return ask(request("GET", path)); }
   ApiAnswer post(const std::string& path, const Json& body, const std::string& headers = "") const;
   ApiAnswer complete(const Json& body) const { return post("/v1/completions", body); }
-  // The events of a stream; the last is "[DONE]" where it came to its end.
+  // The events of a stream. The last one is "[DONE]" if the stream was completed.
   std::vector<std::string> stream(Json body, const std::string& path = "/v1/completions") const;
 
   int64_t sessions_free() const;
@@ -59,10 +59,10 @@ class OpenAiServer {
   std::ostringstream log_text;
   EventLog log{"debug", false, log_text};
   ServerContext state;
-  std::unique_ptr<HttpServer> server;  // first to go
+  std::unique_ptr<HttpServer> server;  // destroyed first
 };
 
-// The model's spec.
+// The spec of the model.
 Spec byte_spec();
 
 }  // namespace runnel

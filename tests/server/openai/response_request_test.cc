@@ -28,7 +28,7 @@ Fault read(const std::string& body, ResponseRequest& request) {
   return read_response(std::move(*json), kMaxTokens, recall, request);
 }
 
-// A body with the input of a user, and `more`.
+// A body with user input, and `more` fields.
 std::string body_of(const std::string& more = "") {
   return R"({"input":"Hi")" + (more.empty() ? "" : "," + more) + "}";
 }
@@ -108,7 +108,7 @@ TEST(ResponseRequest, ItemsBecomeMessages) {
             R"({"type":"text","text":"b"},{"type":"text","text":"c"}]}])");
 }
 
-// An answer as this server gives it, sent back.
+// An answer of this server that the client sends back.
 TEST(ResponseRequest, ItemsOfOneAnswerBecomeOneMessage) {
   const std::string answer = R"(
       {"type":"reasoning","id":"rs_1","summary":[],"status":"completed",
@@ -203,7 +203,7 @@ TEST(ResponseRequest, RefusalsNameTheMember) {
   }
 }
 
-// The properties of tests/fuzz.
+// Checks the properties of tests/fuzz.
 TEST(RequestsFuzz, ResponseProperties) {
   const int accepted = walk(response_seeds(), Mutator(9, chat_words()), check_response_request);
   EXPECT_GT(accepted, kInputs / 50) << "too few inputs get past the parser to say much";

@@ -27,7 +27,7 @@ Json chat(const OpenAiServer& test, Json body) {
   return test.post("/v1/chat/completions", body).body["choices"][0];
 }
 
-// The events of a stream; each has the next number, and its type as the name of its event.
+// The events of a stream. Checks that they are numbered, and that each is named by its type.
 std::vector<Json> events_of(const OpenAiServer& test, const Json& body) {
   std::vector<Json> events;
   for (const std::string& text : test.stream(body, kPath)) {
@@ -45,7 +45,7 @@ std::vector<std::string> types_of(const std::vector<Json>& events) {
   return types;
 }
 
-// The deltas of the stream's items make its whole items.
+// The joined deltas of each item equal the whole item.
 void expect_deltas_make_items(const std::vector<Json>& events) {
   const Json& output = events.back()["response"]["output"];
   std::vector<std::string> texts(output.size());
@@ -194,7 +194,7 @@ TEST(Response, CallsAreItems) {
                   "response.function_call_arguments.delta", "response.function_call_arguments.done",
                   "response.output_item.done", "response.completed"));
   EXPECT_EQ(events[4]["name"], "f");
-  // The answer and the call's result go back.
+  // The client sends back the answer and the call's result.
   body["input"] = {{{"role", "user"}, {"content", "HI"}},
                    events.back()["response"]["output"][0],
                    {{"type", "function_call_output"},
@@ -206,7 +206,7 @@ TEST(Response, CallsAreItems) {
 TEST(Response, TheOnlyCallCompletesIt) {
   const std::string call = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(call)));
-  constexpr int64_t kMost = 60'000;  // far more than a stream holds for a slow reader
+  constexpr int64_t kMost = 60'000;  // far more than a stream buffers for a slow reader
   Json body = request(kMost);
   body["tools"] = {{{"type", "function"}, {"name", "f"}}};
   body["parallel_tool_calls"] = false;
@@ -222,7 +222,7 @@ TEST(Response, AStreamThatFailsEndsWithAnEvent) {
   body["stream"] = true;
   HttpClient one = test.client();
   one.send(OpenAiServer::request("POST", kPath, body.dump(), "Connection: close\r\n"));
-  std::string text = one.read(4096);  // the rest waits in the server
+  std::string text = one.read(4096);  // the server still holds the rest
   test.state.calls.end_all({Code::kUnavailable, "the server is shutting down"});
   text += one.read_all();
   EXPECT_THAT(text, HasSubstr("event: response.created\n"));
@@ -233,7 +233,7 @@ TEST(Response, AStreamThatFailsEndsWithAnEvent) {
 TEST(Response, RefusalsAreInTheWordsOfTheEndpoint) {
   const OpenAiServer test({}, chat_model());
   Json body = request(5);
-  body["input"] = "~";  // the model has no such value
+  body["input"] = "~";  // not a value of the model
   EXPECT_EQ(test.post(kPath, body).error("param"), "input");
   body = request(int64_t{1} << 39);
   EXPECT_EQ(test.post(kPath, body).error("param"), "max_output_tokens");
@@ -276,7 +276,7 @@ TEST(Response, ALaterRequestContinuesAnAnswer) {
   }
 }
 
-// The rest of the conversation is in the prefix cache.
+// The prefix cache has the rest of the conversation.
 TEST(Response, ALaterRequestReadsTheNewItemsAlone) {
   EngineOptions options;
   options.prefix_cache_bytes = 1 << 20;
@@ -287,7 +287,7 @@ TEST(Response, ALaterRequestReadsTheNewItemsAlone) {
   EXPECT_EQ(first["input_tokens_details"]["cached_tokens"], 0);
   body["previous_response_id"] = test.post(kPath, body).body["id"];
   const Json second = test.post(kPath, body).body["usage"];
-  // All but the line feed before the "[A]" that asks for an answer, which could merge with others.
+  // All except the line feed before the generation prompt "[A]", which could merge with other text.
   EXPECT_GE(second["input_tokens_details"]["cached_tokens"].get<int64_t>(),
             first["input_tokens"].get<int64_t>() - 4);
   EXPECT_GT(second["input_tokens"], first["total_tokens"]);

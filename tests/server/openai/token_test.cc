@@ -1,4 +1,4 @@
-// State tokens in completions: a sequence that continues without a session.
+// State tokens in completions: a sequence continues without a session.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,14 +16,14 @@ using ::testing::HasSubstr;
 
 ServedModel text_model() { return served_bundle(small_text_spec(), 1); }
 
-// With the seal key of every server here.
+// A server with the seal key that all servers here share.
 std::unique_ptr<OpenAiServer> sealed_server() {
   auto test = std::make_unique<OpenAiServer>(OpenAiServer::Options{}, text_model());
   test->state.seal_keys = SealKeys{make_seal_key(std::string(32, 's'))};
   return test;
 }
 
-// The end of a completion after `token`; null: of a new sequence.
+// The choice of a completion after `token`. If it is null, the prompt starts a sequence.
 Json next_choice(const OpenAiServer& test, const Json& token, const char* prompt) {
   const ApiAnswer answer = test.complete({{"state_token", token},
                                           {"include_state", true},

@@ -1,4 +1,4 @@
-// The routes beside completions, and the gate in front of all.
+// All routes except completions, and the gate before them.
 
 #include "server/process/http_routes.h"
 
@@ -134,7 +134,7 @@ void collect_references(const Json& node, std::set<std::string>& found) {
   }
 }
 
-// Each door describes its own paths, and some components are shared.
+// Each API describes its own paths, and some components are shared.
 TEST(OpenApi, HasAllThatItRefersTo) {
   const OpenAiServer test;
   const Json description = test.get("/openapi.json").body;
@@ -194,7 +194,7 @@ TEST(Gate, OnlyNamesOfTheServerAreHosts) {
   const std::string refused = list_with(test, "Host: evil.org:80\r\n").error("message");
   EXPECT_THAT(refused, HasSubstr("is 'evil.org:80', which"));
   EXPECT_THAT(refused, HasSubstr("--http-hosts"));
-  // The host of a target counts before the header.
+  // The host of a target overrides the header.
   const auto ask = [&](const std::string& target) {
     return test.ask(OpenAiServer::request("GET", target, "", "Host: localhost\r\n")).status;
   };
@@ -240,7 +240,7 @@ TEST(Gate, ABrowserThatAsksFirstHearsWhatItMaySend) {
   EXPECT_EQ(ask("/v1/completions", "", "https://evil.org").status, 403);
 }
 
-// Whatever becomes of a request, the page of an origin that may ask can read it.
+// Whatever the status is, pages of an allowed origin can read the answer.
 TEST(Gate, EveryAnswerCanBeReadByAPageThatMayAsk) {
   const OpenAiServer test(OpenAiServer::Options{.keys = "", .origins = "https://app.example.org"});
   const std::string origin = "Origin: https://app.example.org\r\n";
@@ -266,7 +266,7 @@ TEST(Gate, EveryAnswerCanBeReadByAPageThatMayAsk) {
   EXPECT_THAT(test.get("/v1/models").head, HasSubstr("Vary: Origin\r\n"));
 }
 
-// A page may send a form, or text, to any server without asking it first.
+// A browser lets any page send a form, or text, to any server without asking the server first.
 TEST(Gate, APostIsJsonInUtf8) {
   const OpenAiServer test;
   const auto status_of = [&](const std::string& headers) {
@@ -318,7 +318,7 @@ TEST(OpenAiRoutes, EveryRequestIsReported) {
 TEST(OpenAiRoutes, EveryRouteIsCountedByItsName) {
   std::ostringstream text;
   const EventLog log("debug", false, text);
-  ServerContext state(log);  // without models: every call is refused, and counted
+  ServerContext state(log);  // has no models: every call is refused, but counted
   HttpServer server({.connections = {.in_all = 128}, .body_bytes = 1000},
                     http_routes(state, Gate("", "")), log);
   ASSERT_TRUE(server.start(listen_on("127.0.0.1:0").value()).ok());
@@ -329,7 +329,7 @@ TEST(OpenAiRoutes, EveryRouteIsCountedByItsName) {
   };
   int64_t asked = 0;
   for (const HttpRoute& route : http_routes(state, Gate("", ""))) {
-    if (is_of_page(route)) continue;  // its files are not counted
+    if (is_of_page(route)) continue;  // files of the page are not counted
     std::string path = route.path;
     if (path == "**") {
       path = "/x";

@@ -48,7 +48,7 @@ TEST_F(ModelLoaderTest, KnowsWhatAModelWasLoadedFrom) {
   EXPECT_THAT(log_text_.str(), HasSubstr("loaded model=named"));
 }
 
-// A bundle whose values are bytes, and a template of the operator's.
+// A bundle of a byte model, and a template that the operator gives.
 TEST_F(ModelLoaderTest, AnOperatorsTemplateTakesThePlaceOfTheModelsOwn) {
   write_bundle(from_.path, small_text_spec(), random_tensors(small_text_spec(), 1));
   EXPECT_EQ(load([] { return false; })->chat, nullptr);

@@ -49,7 +49,7 @@ std::set<std::string> types_of(const Json& schema) {
   return types.is_array() ? types.get<std::set<std::string>>() : std::set<std::string>();
 }
 
-// Keywords of a number, with their values.
+// The keywords that bound a number, with their values.
 using Bounds = std::map<std::string, Json>;
 
 Bounds range(const Json& least, const Json& most) {
@@ -57,7 +57,7 @@ Bounds range(const Json& least, const Json& most) {
 }
 Bounds above_zero(const Json& most) { return {{"exclusiveMinimum", 0}, {"maximum", most}}; }
 
-// Of every number in a request, as the code has them.
+// The bounds of every number in a request, taken from the code.
 const std::map<std::string, Bounds>& known_bounds() {
   static const std::map<std::string, Bounds> kKnown = {
       {"max_tokens", range(1, limits::kMaxValues.default_value)},
@@ -199,7 +199,7 @@ TEST(OpenApiAnswers, AStreamHasChunksOrAnError) {
   EXPECT_EQ(events("/v1/responses")["$ref"], "#/components/schemas/ResponseEvent");
 }
 
-// The same text is the body of a refusal and the last event of a stream that fails.
+// A refusal's body and the last event of a failed stream have the same JSON.
 TEST(OpenApiAnswers, AnErrorIsAsDescribed) {
   const Json schema = components("schemas")["Error"]["properties"]["error"];
   const Json& types = schema["properties"]["type"]["enum"];

@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-// Reloads that wait until they are let go.
+// Reloads that wait until a test releases them.
 struct Held {
   std::atomic<int> begun{0};
   std::atomic<int> allowed{0};
@@ -23,7 +23,7 @@ struct Held {
   }};
   ~Held() { let_go(1 << 20); }
 
-  // Lets reloads up to this number go.
+  // Releases all reloads up to this number.
   void let_go(int number) {
     allowed = number;
     allowed.notify_all();

@@ -1,4 +1,4 @@
-// The program as a process: what it logs, how signals end it, which exit codes it has.
+// The program as a process: its log, its reaction to signals, and its exit codes.
 
 #include "server/process/serve.h"
 
@@ -27,7 +27,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// `runnel` with some words; its stderr goes to a file.
+// `runnel` with arguments. Its stderr goes to a file.
 class Process {
  public:
   Process(const TempDir& directory, std::vector<std::string> words)
@@ -60,7 +60,7 @@ class Process {
     text << in.rdbuf();
     return text.str();
   }
-  // The address in the line `ready`, or "".
+  // The address in the line `ready`, or "" if the line does not come.
   std::string wait_ready() const {
     std::string address;
     const bool ready = eventually([&] {
@@ -69,7 +69,7 @@ class Process {
         const size_t at = line.find(" address=");
         if (line.find(" info ready ") == std::string::npos || at == std::string::npos) continue;
         address = line.substr(at + 9);
-        return !lines.eof();  // the line is whole
+        return !lines.eof();  // only a whole line counts
       }
       return false;
     });
@@ -77,7 +77,7 @@ class Process {
     return ready ? address : "";
   }
   void signal(int number) const { kill(pid_, number); }
-  // The exit code; 256 + number when a signal killed it.
+  // The exit code, or 256 + the number of the signal that killed it.
   int wait() {
     int status = 0;
     waitpid(std::exchange(pid_, 0), &status, 0);
@@ -89,7 +89,7 @@ class Process {
   pid_t pid_ = 0;
 };
 
-// A directory with a bundle in it.
+// A directory with a bundle.
 struct Workplace {
   Workplace() : bundle(directory.path() + "/bundle") {
     write_bundle(bundle, small_symbol_spec(), random_tensors(small_symbol_spec(), 1));
@@ -98,7 +98,7 @@ struct Workplace {
   std::string bundle;
 };
 
-// A model that fails after a number of steps.
+// Makes a model that fails after `steps` steps.
 ModelFactory failing_after(int steps) {
   return [steps](const Bundle& bundle, const ServerConfig&, ModelLimits limits) {
     limits.slots = 4;
@@ -147,7 +147,7 @@ TEST(Serve, ADeviceThatFailsTurnsHealthAndEndsTheProcessWithACode) {
   EXPECT_THAT(text.str(), HasSubstr("info exit code=3"));
 }
 
-// The status that the port for metrics, whose address is in a log, answers with.
+// The status for `path` on the metrics port, whose address is in `log`.
 int status_of(const std::string& log, const std::string& path) {
   const std::string mark = "info metrics address=";
   const size_t at = log.find(mark);
@@ -244,8 +244,8 @@ TEST(Serve, LogsItsCapacityServesAndDrainsOnSigterm) {
   EXPECT_THAT(log, HasSubstr("info exit code=0"));
 }
 
-// Each of the 5 sessions has 4 + 1 snapshots, of each a number, and 8 + 2 + 1 values, and 2 + 1 on
-// the way back.
+// Each of the 5 sessions has 4 + 1 snapshots with a number each, and keeps 8 + 2 + 1 values. A
+// rewind needs 2 + 1 more.
 TEST(Serve, CountsTheMemoryOfWhatSessionsCanGoBackTo) {
   const Workplace place;
   Process process(place.directory, {"serve", place.bundle, "--address", "127.0.0.1:0", "--sessions",
@@ -286,7 +286,7 @@ TEST(Serve, ASecondSignalEndsItAtOnce) {
                   {"serve", place.bundle, "--address", "127.0.0.1:0", "--grace-ms", "3600000"});
   const std::string address = process.wait_ready();
   ASSERT_FALSE(address.empty());
-  // A call that does not end by itself within the grace.
+  // A call that outlasts the grace period.
   const auto stub =
       v1::Inference::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -302,7 +302,7 @@ TEST(Serve, ASecondSignalEndsItAtOnce) {
   (void)stream->Finish();
 }
 
-// Whether health at `address` says SERVING.
+// Whether the health service at `address` answers SERVING.
 bool is_healthy(const std::string& address) {
   const auto health = grpc::health::v1::Health::NewStub(
       grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
@@ -312,7 +312,7 @@ bool is_healthy(const std::string& address) {
   return response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
 }
 
-// The outcome of a short call at `address`.
+// Makes a short call at `address`. Returns its status.
 grpc::Status generate_at(const std::string& address) {
   const auto stub =
       v1::Inference::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
@@ -350,7 +350,7 @@ TEST(Serve, ALameDuckDrainsWhenItsTimeIsOverAndThenASignalEndsIt) {
                                     "--lame-duck-ms", "20", "--grace-ms", "3600000"});
   const std::string address = process.wait_ready();
   ASSERT_FALSE(address.empty());
-  // A call that does not end by itself within the grace.
+  // A call that outlasts the grace period.
   const auto stub =
       v1::Inference::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -366,7 +366,7 @@ TEST(Serve, ALameDuckDrainsWhenItsTimeIsOverAndThenASignalEndsIt) {
   (void)stream->Finish();
 }
 
-// A server with a config file, which SIGHUP has read again.
+// A server with a config file, which it reads again on SIGHUP.
 class ServedByFile {
  public:
   ServedByFile() {
@@ -379,17 +379,17 @@ class ServedByFile {
     stub_ = v1::Inference::NewStub(channel_);
   }
 
-  // Has the file name other models, and the rest of it beside them.
+  // Writes the config file with these models and other settings.
   void config(const std::string& models, const std::string& rest = "") const {
     write_file(file_, "{\"models\": " + models + rest + "}");
   }
-  // Sends SIGHUP and waits until the log says `expected`.
+  // Sends SIGHUP and waits until the log contains `expected`.
   void reload(const std::string& expected) {
     process_->signal(SIGHUP);
     EXPECT_TRUE(eventually([&] { return process_->log().find(expected) != std::string::npos; }))
         << process_->log();
   }
-  // What comes of a call on a model.
+  // The status of a call on a model.
   grpc::Status call(const std::string& model) const {
     grpc::ClientContext context;
     const auto reader = stub_->Generate(&context, request(model, 3));
@@ -449,7 +449,7 @@ TEST(ServeReload, WhatCannotBeUsedLeavesWhatIsServed) {
                 R"(, "limits": {"batch_rows": 7}, "threads": 1)");
   served.reload("kept=old refused=0");
   EXPECT_THAT(served.log(), HasSubstr("warn restart settings=\"threads,limits.batch_rows\""));
-  // Other weights under the same name.
+  // Replaces the weights under the same name.
   write_bundle(served.bundle(), small_symbol_spec(), random_tensors(small_symbol_spec(), 2));
   served.reload("replaced=old");
   EXPECT_TRUE(served.call("old").ok());

@@ -1,4 +1,4 @@
-// The server around the services: health, reflection, ports, more than one of them.
+// The server outside its services: health, reflection, ports, and several servers in one process.
 
 #include "server/process/server.h"
 
@@ -61,7 +61,7 @@ TEST(Health, AnswersWhileTheModelIsBusy) {
 TEST(Reflection, NamesTheServicesAndTheirMethods) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   const std::string method = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-  // list_services, field 7 of the request.
+  // Sets list_services, field 7 of the request.
   RawOutcome listed = test.call_raw(method, "\x3a\x01*");
   ASSERT_TRUE(listed.status.ok()) << listed.status.error_message();
   ASSERT_EQ(listed.responses.size(), 1U);
@@ -69,7 +69,7 @@ TEST(Reflection, NamesTheServicesAndTheirMethods) {
                            "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}) {
     EXPECT_THAT(listed.responses[0], HasSubstr(name));
   }
-  // file_containing_symbol, field 4.
+  // Sets file_containing_symbol, field 4.
   for (const std::string& name :
        std::vector<std::string>{"runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models",
                                 "grpc.health.v1.Health"}) {
@@ -135,7 +135,7 @@ TEST(Server, BoundsTheStreamsOfAConnection) {
     }
     EXPECT_EQ(running[i]->Finish().error_code(), grpc::StatusCode::CANCELLED);
   };
-  // The library keeps a third call in the client until one of the two has ended.
+  // The client's library delays a third call until one of the two has ended.
   grpc::ClientContext third;
   third.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
   EXPECT_EQ(list_models(third), grpc::StatusCode::DEADLINE_EXCEEDED);

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Models in directories of their own, all of which load but those that are told not to.
+// Models that each have a directory. All load, except those that a test makes fail.
 class UpdateModels : public ::testing::Test {
  protected:
   UpdateModels() { models_.open(); }
@@ -28,7 +28,7 @@ class UpdateModels : public ::testing::Test {
     if (!std::filesystem::exists(path + "/weights")) touch(directory);
     return {.name = name, .path = path, .aliases = aliases};
   }
-  // Gives a directory other files.
+  // Changes the files of a directory.
   void touch(const std::string& directory) const {
     folder_.write("next", directory);
     std::filesystem::rename(folder_.path("next"), folder_.path(directory) + "/weights");
@@ -43,7 +43,7 @@ class UpdateModels : public ::testing::Test {
       return served;
     });
   }
-  // The name of the model that calls for `name` get; "" where there is none.
+  // The name of the model that serves calls for `name`, or "" if there is none.
   std::string found(const std::string& name) const {
     const auto model = models_.find({}, name);
     return model.ok() ? (*model)->name : "";
@@ -129,7 +129,7 @@ TEST_F(UpdateModels, NamesThatOnlyTheBundlesSayMustDiffer) {
   EXPECT_EQ((*models_.find({}, name))->path, folder_.path("a"));
 }
 
-// The name of a model may be in its files, which change in place.
+// A model's name may be in its files, which may change in place.
 TEST_F(UpdateModels, AnAliasFollowsAModelWhoseFilesHaveAnotherName) {
   for (const auto& [before, after] : {std::pair("a", "z"), std::pair("z", "a")}) {
     const ModelConfig wanted = model("", before + std::string(after), {"latest"});

@@ -1,4 +1,4 @@
-// The status over real sockets.
+// GET /v1/status over real sockets.
 
 #include "server/rest/server_status.h"
 
@@ -35,7 +35,7 @@ TEST(HttpStatus, SaysWhatIsServedAndWhatWasCounted) {
   const Json request = {{"prompt", "ab"}, {"max_tokens", 5}, {"keep", true}, {"ignore_eos", true}};
   ASSERT_EQ(test.complete(request).status, 200);
   Json used;
-  EXPECT_TRUE(eventually([&] {  // a call is counted at its end
+  EXPECT_TRUE(eventually([&] {  // a call is counted when it ends
     used = test.get("/v1/status").body["models"][0];
     return used["first_values"].get<int>() > idle["first_values"].get<int>();
   }));
@@ -66,7 +66,7 @@ TEST(HttpStatus, AModelSaysHowItsValuesAreWrittenUnlessThereAreTooMany) {
   EXPECT_EQ(many.get("/v1/status").body["models"][0]["symbols"], Json());
 }
 
-// A page asks once a second: the log would have nothing else.
+// The page asks every second. If these calls were logged, they would fill the log.
 TEST(HttpStatus, OnlyRefusalsAreLogged) {
   const OpenAiServer test;
   ASSERT_EQ(test.get("/v1/status").status, 200);

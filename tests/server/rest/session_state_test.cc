@@ -1,4 +1,4 @@
-// States over real sockets: saved, loaded, gone back to.
+// States over real sockets: saved, loaded and rewound.
 
 #include "server/rest/session_state.h"
 
@@ -35,7 +35,7 @@ ApiAnswer load(const OpenAiServer& test, const std::string& id, const std::strin
       OpenAiServer::request("PUT", "/v1/sessions/" + id + "/state", file, kFile + headers));
 }
 
-// What a session continues with.
+// The values with which a session continues.
 Json go_on(const OpenAiServer& test, const std::string& id, const Json& prompt = nullptr) {
   const ApiAnswer answer = test.complete({{"session", id},
                                           {"prompt", prompt},

@@ -48,7 +48,7 @@ TEST(HttpSessions, AreMadeFoundAndTakenAway) {
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
 }
 
-// The line of a head that names a session.
+// The header line that names a session.
 std::string named(const std::string& id) { return "\r\nx-session-id: " + id + "\r\n"; }
 
 TEST(HttpSessions, AreNamedInTheHeadsOfAnswersAboutThem) {

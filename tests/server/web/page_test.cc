@@ -88,7 +88,7 @@ TEST(PageFiles, NameNoOtherOriginAndNothingInline) {
   }
 }
 
-// A module that imports a file which is not there leaves an empty page.
+// If a module imports a file that is missing, the page stays empty.
 TEST_F(PageTest, WhateverItNamesIsServed) {
   const std::regex name(
       R"re((?:from|src=|href=)\s*["'](?:\./|/)(page/)?([\w.-]+\.(?:js|css|svg))["'])re");
