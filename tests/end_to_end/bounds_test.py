@@ -1,4 +1,4 @@
-"""What clients that send and never finish, or never read, cost a server: no more than it says at start."""
+"""Clients that send without an end, or never read, cost a server at most the memory that it logs at its start."""
 
 import contextlib
 import functools
@@ -26,9 +26,9 @@ from hostile_client import (
 )
 from http2_frames import PREFACE, message
 
-ELSEWHERE = "127.0.0.2"  # where the attackers are
-SLACK = MIB  # of the figures themselves: pages, and what the test costs the server
-WHOLE = 5 * PATIENCE  # for a client to read all that it asks for, beside everybody else
+ELSEWHERE = "127.0.0.2"  # the address of the attackers
+SLACK = MIB  # for inexact figures: whole pages, and the test's own calls
+WHOLE = 5 * PATIENCE  # for a client to read all its answers while others use the server
 
 
 def number(value: int) -> bytes:
@@ -126,7 +126,7 @@ class Bounds(unittest.TestCase):
                 for _ in range(120):
                     held.append(socket.create_connection(("127.0.0.1", server.port)))
                     held[-1].sendall(endless_hello())
-                # Each sends 16 KiB. Some of them fit into memory that the process had before.
+                # Each sends 16 KiB. Some of it fits into memory that the process had before.
                 cost = eventually(lambda: server.memory() - before > 120 * (8 << 10))
                 self.assertTrue(cost, "the handshakes have cost something")
                 self.assertLess(growth(server, before), most)
@@ -149,13 +149,13 @@ class Bounds(unittest.TestCase):
             most = int(re.findall(r" memory .* metrics=(\d+)", server.logged())[0])
             files = server.open_files()
             self.assertIn(b" 200 OK", ask_readiness(port))
-            # The server has seen that connection go, which counted as one of its peer's.
+            # Waits until the server has closed that connection, which counted toward its peer's limit.
             self.assertTrue(eventually(lambda: server.open_files() <= files))
             before = server.memory()
             for source in ("127.0.0.1", ELSEWHERE):
                 for _ in range(16):
                     held.append(socket.create_connection(("127.0.0.1", port), source_address=(source, 0)))
-                    held[-1].sendall(b"GET /metrics HTTP/1.1\r\n" + b"a:\r\n" * 2000)  # and no end
+                    held[-1].sendall(b"GET /metrics HTTP/1.1\r\n" + b"a:\r\n" * 2000)  # without an end
             self.assertEqual(ask_readiness(port), b"", "there is no room")
             cost = eventually(lambda: server.memory() - before > most // 4)
             self.assertTrue(cost, "the headers have cost something")
@@ -217,7 +217,7 @@ class Bounds(unittest.TestCase):
             streams.append(honest(server))
             for stream in streams:
                 self.assertEqual(stream.wait(WHOLE), 0, "honest clients are served to the end")
-            # Beyond limits.network_bytes the library ends calls, of anybody: it has no better choice.
+            # Above limits.network_bytes the library ends any client's calls: it has no better choice.
             flood = [Client(server.port, source=ELSEWHERE) for _ in range(4)]
             clients += flood
             for client in flood:
@@ -234,26 +234,26 @@ class Bounds(unittest.TestCase):
 
 
 class Floods(unittest.TestCase):
-    """What gRPC reads without a bound is stopped before the figure is reached, and its memory is given back."""
+    """The server stops what gRPC reads without a bound before it reaches the figure, and memory is returned."""
 
     FLAGS = (
         *("--connections", "64", "--network-bytes", str(16 * MIB), "--record-bytes", str(64 << 10)),
         "--log-access=false",
     )
     SECONDS = float(os.environ.get("RUNNEL_FLOOD_SECONDS", "1"))
-    # More than before, some seconds after a flood. Most floods leave 5 to 40 MiB. On a loaded machine one in hundreds
-    # leaves 100, since pieces in use share their pages with freed ones. Without a trim, 190 to 270 are left.
+    # The memory above the level before, some seconds after a flood. Most floods leave 5 to 40 MiB. On a loaded machine,
+    # one in hundreds leaves 100, because used pieces share pages with freed ones. Without a trim, 190 to 270 remain.
     LEFT = 192 * MIB
-    # The server returns memory to the system only after it has stopped a flood. Which of the two measures is first
-    # depends on how busy the machine is.
+    # The server returns memory to the system only after it has stopped a flood. The machine's load decides which of the
+    # two measures stops it first.
     STOPPED = " flood .*(calls that are begun and reset|memory that no call explains)"
 
     def endure(
         self, kind: str, flags: tuple[str, ...] = (), words: tuple[str, ...] = (), logs: tuple[str, ...] = ()
     ) -> None:
-        """Lets a flood come to a server, until its log has lines of these patterns."""
+        """Floods a server until its log has lines that match these patterns."""
         server = Server(*self.FLAGS, *flags)
-        server.pin(min(os.sched_getaffinity(0)))  # threads that read must not starve the one that guards
+        server.pin(min(os.sched_getaffinity(0)))  # threads that read must not starve the thread that watches memory
         try:
             most = int(re.findall(r" memory most=(\d+)", server.logged())[0])
             before = server.memory()
@@ -305,24 +305,24 @@ class Floods(unittest.TestCase):
 
 
 def received(connection):
-    """All that comes until the server closes the connection."""
+    """Everything that arrives until the server closes the connection."""
     return b"".join(iter(lambda: connection.recv(4096), b""))
 
 
 def secure(server: Server, context: ssl.SSLContext) -> ssl.SSLSocket:
-    """A connection whose handshake is done."""
+    """A connection after its handshake."""
     return context.wrap_socket(socket.create_connection(("127.0.0.1", server.port)), server_hostname="127.0.0.1")
 
 
 def endless_hello() -> bytes:
-    """The first message of a handshake, as long as one may be and without its end."""
+    """The first message of a handshake: as long as allowed, and incomplete."""
     hello = b"\x01" + (128000).to_bytes(3, "big") + b"\x03\x03" + bytes(120000)
     records = [hello[at : at + 16384] for at in range(0, len(hello), 16384)]
     return b"".join(b"\x16\x03\x01" + len(record).to_bytes(2, "big") + record for record in records)
 
 
 def growth(server: Server, before: int) -> int:
-    """Bytes that a server has come to use, once it takes no more."""
+    """The bytes by which a server's memory has grown, once it grows no more."""
     last, now = -1, 0
     deadline = time.monotonic() + 5
     while now > last and time.monotonic() < deadline:
@@ -337,25 +337,25 @@ def withhold(client: Client, calls: int) -> None:
 
 
 def attackers(server: Server) -> list[Client]:
-    """Clients that try everything at once, from another address than the honest ones."""
+    """Clients that run all attacks at once, from another address than the honest ones."""
     clients: list[Client] = []
 
     def connect(window: int = 65535) -> Client:
         clients.append(Client(server.port, window, ELSEWHERE))
         return clients[-1]
 
-    for _ in range(4):  # messages that never end, half of what the network may hold
+    for _ in range(4):  # messages without an end: half of the network limit
         withhold(connect(), 8)
     for _ in range(16):  # streams without a message
         client = connect()
         for _ in range(64):
             client.begin("Inference/Generate", b"")
-    for window in (0, 0, 2000, 2000):  # streams of which nothing is read, or the first events, with all that comes
+    for window in (0, 0, 2000, 2000):  # streams whose client reads nothing, or reads only the first events
         client = connect(window)
         for _ in range(32):
             client.begin("Inference/Generate", generate(10, top=20))
         client.begin("Inference/Generate", generate(10, samples=16, top=20))
-    for index in range(4):  # calls that are remembered
+    for index in range(4):  # calls that the server keeps records of
         client = connect()
         for call in range(32):
             name = f"{index}-{call}"
@@ -366,7 +366,7 @@ def attackers(server: Server) -> list[Client]:
             client.begin("Inference/Generate", generate(200000))
             chunk = bytes_field(3, bytes_field(1, b"\x01" * 100000))
             client.begin("Inference/Score", message(chunk), ends=False)
-    for _ in range(4):  # pages that are not read
+    for _ in range(4):  # pages that nobody reads
         client = connect(window=0)
         for _ in range(30):
             client.begin("Sessions/CreateSession", message(b""))

@@ -1,4 +1,4 @@
-"""Conversations that are made to harm a server: each takes bounded time and memory, and is refused with the reason."""
+"""Conversations made to harm a server: each takes bounded time and memory, and the refusal gives the reason."""
 
 import concurrent.futures
 import json
@@ -23,11 +23,11 @@ TEMPLATE = """\
 {%- endfor -%}
 {%- if add_generation_prompt %}{{ 'assistant:' }}{% endif -%}
 """
-# Looks at all messages for each of them.
+# Loops over all messages for each message.
 QUADRATIC = "{%- for n in messages %}{% for m in messages %}{% if m.role == 'none' %}{{ m }}{% endif %}{% endfor %}"
 QUADRATIC += "{% endfor -%}" + TEMPLATE
-DEPTH = 36  # levels that a body may have
-SLACK = MIB  # pages that belong to nobody
+DEPTH = 36  # the levels that a body may have
+SLACK = MIB  # for pages that no count includes
 
 
 def messages(count: int) -> list[Any]:
@@ -39,20 +39,20 @@ def tool(schema: Any) -> list[Any]:
 
 
 def nested(depth: int) -> list[Any]:
-    """Tools of a body with this many levels, of which five are around the schema."""
+    """Tools that give a body this many levels. Five of them surround the schema."""
     schema: Any = {}
     for _ in range(depth - 5):
         schema = {"a": schema}
     return tool(schema)
 
 
-LARGE = tool({str(index): index for index in range(50_000)})  # nearly 1 MiB of members, which take most memory
+LARGE = tool({str(index): index for index in range(50_000)})  # nearly 1 MiB of members, the JSON that needs most memory
 
 
 class ChatBounds(unittest.TestCase):
     server: Server
     address: str
-    most: int  # bytes of memory that the server may take
+    most: int  # bytes of memory that the server may use
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -97,7 +97,7 @@ class ChatBounds(unittest.TestCase):
         self.check_refused(
             {"model": "quadratic", "messages": messages(10_000)},
             400,
-            "the template takes (more than 5000000 evaluations|longer than it may)",  # the latter on a busy machine
+            "the template takes (more than 5000000 evaluations|longer than it may)",  # the second on a busy machine
         )
 
     def test_levels(self):
@@ -109,7 +109,7 @@ class ChatBounds(unittest.TestCase):
         bodies: list[Any] = [{"tools": LARGE, "model": model} for model in (MODEL, "quadratic") for _ in range(4)]
         with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
             answers = list(pool.map(self.ask, bodies))
-        # Those for which there is no memory wait for none: 429.
+        # A body for which there is no memory does not wait: 429.
         self.assertLessEqual({status for status, _ in answers}, {400, 429}, answers)
         self.assertIn(400, [status for status, _ in answers])
         self.check_refused(

@@ -1,9 +1,9 @@
-"""OpenAI's own client against /v1/chat/completions and /v1/responses, its answers checked strictly.
+"""OpenAI's own client against /v1/chat/completions and /v1/responses. All answers are checked strictly.
 
     RUNNEL=build/release/runnel build/clients/bin/python tests/end_to_end/chat_test.py
 
-Most tests use zoo/text-small with a template added. It was never trained on conversations, so its
-answers make no sense. Tests of thinking and of calls use a model with a script (scripted.py).
+Most tests use zoo/text-small with an added template. It was never trained on conversations, so its
+answers make no sense. Tests of reasoning and tool calls use a model with a script (scripted.py).
 Run by ctest (end_to_end.chat) for `make test-clients`, which installs the clients.
 """
 
@@ -178,7 +178,7 @@ class Chat(unittest.TestCase):
         self.assertEqual(text, whole.output_text)
 
     def test_the_helper_of_responses_takes_the_stream(self) -> None:
-        # The answer has to be complete: the helper raises where it is cut off.
+        # The answer must be complete, because the helper raises an error if it is cut off.
         with self.client.responses.stream(model=MODEL, input=PROMPT, extra_body={"seed": 7}) as stream:
             kinds = {event.type for event in stream}
             self.assertLessEqual({"response.output_text.delta", "response.output_text.done"}, kinds)
@@ -253,7 +253,7 @@ class Chat(unittest.TestCase):
 
 
 class Scripted(unittest.TestCase):
-    """Thinking and calls of tools, of a model that follows a script."""
+    """Reasoning and tool calls of a model that follows a script."""
 
     server: Server
     client: openai.OpenAI
@@ -273,7 +273,7 @@ class Scripted(unittest.TestCase):
         )
 
     def check_calls(self, calls: Any) -> None:
-        """Of (id, name, arguments)."""
+        """Checks calls given as (id, name, arguments)."""
         self.assertEqual([(name, json.loads(arguments)) for _, name, arguments in calls], scripted.CALLS)
         self.assertEqual(len({call for call, _, _ in calls}), len(calls))
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The shipped program and the shipped bundle, as a person uses them: real processes, a real socket.
+"""The shipped program with a shipped bundle, used as a person uses it: real processes and a real socket.
 
     tests/end_to_end/end_to_end_test.py build/release/runnel
 
-Needs nothing but Python's standard library.
+Needs only Python's standard library.
 """
 
 import json
@@ -26,8 +26,8 @@ ENDLESS = ROOT / "zoo" / "text-endless-small"
 IMAGES = ROOT / "tests" / "golden" / "mnist_test_100.idx3-ubyte"
 EXPECTED_BITS = ROOT / "tests" / "golden" / "zoo_mnist" / "bits_per_dim.json"
 RUNNEL = ""
-PATIENCE = 120  # seconds until what must come counts as never coming: the machine may be busy with other things
-WHOLE = 5 * PATIENCE  # the same, of a command that computes
+PATIENCE = 120  # seconds until an event counts as one that never comes: the machine may be busy with other things
+WHOLE = 5 * PATIENCE  # the same for a command that computes
 
 
 def run(*arguments):
@@ -275,7 +275,7 @@ class EndToEnd(unittest.TestCase):
         self.assertIn("signal=15", server.text())
 
     def test_sigterm_drains_and_exits_0(self):
-        server = Server("--grace-ms", str(30_000 * PATIENCE))  # far more than stop() waits
+        server = Server("--grace-ms", str(30_000 * PATIENCE))  # far longer than stop() waits
         self.assertEqual(server.stop(), 0)
         self.assertIn("drain", server.text())
 

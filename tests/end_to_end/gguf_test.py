@@ -1,4 +1,4 @@
-"""GGUF files and bundles in blocks, as the commands take them: described, quantized, served."""
+"""Commands on GGUF files and on bundles in blocks: describe, quantize, serve."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class GgufTest(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def ask(self, model: pathlib.Path, *words: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Serves the model: its description, and 8 values sampled after three of ours."""
+        """Serves the model. Returns its description and 8 values sampled after three given ones."""
         flags = ("--backend", "cpu", "--sessions", "2", "--log-access=false", *words)
         with serving.running(RUNNEL, model, self.folder / "log", flags) as (_, address):
             [about] = json.loads(runnel("info", "--server", address, "--json"))["models"]

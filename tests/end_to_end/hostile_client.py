@@ -1,4 +1,4 @@
-"""A server process, and clients that misbehave on plain sockets: no library sends what they send."""
+"""A server process, and clients on plain sockets that send bytes which no library would send."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ from http2_frames import (
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = sys.argv.pop(1) if len(sys.argv) > 1 else str(ROOT / "build/release/runnel")
 MIB = 1 << 20
-PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
+PATIENCE = 120.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -68,18 +68,18 @@ class Server:
         return pathlib.Path(self.log.name).read_text(encoding="utf-8")
 
     def memory(self, name: str = "VmRSS") -> int:
-        """Bytes that are resident; with VmHWM the most that ever were."""
+        """The process's resident bytes, or with VmHWM their maximum."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         found = re.search(rf"{name}:\s+(\d+)", status)
         return int(found.group(1)) * 1024 if found else 0
 
     def cpu_seconds(self) -> float:
-        """CPU time that it has used."""
+        """The process's CPU time."""
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def pin(self, cpu: int) -> None:
-        """Runs all of its threads on one CPU."""
+        """Runs all threads of the process on one CPU."""
         for thread in pathlib.Path(f"/proc/{self.process.pid}/task").iterdir():
             os.sched_setaffinity(int(thread.name), {cpu})
 
@@ -87,7 +87,7 @@ class Server:
         return len(list(pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def serves(self) -> bool:
-        """Whether it does, as soon as it has seen the connections go that are gone."""
+        """Whether the server is healthy. Waits until it has noticed closed connections."""
         command = [RUNNEL, "health", "--server", f"127.0.0.1:{self.port}", "--wait", str(PATIENCE)]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
@@ -99,21 +99,21 @@ class Server:
 
 
 class Flood:
-    """http2_attack.py at work."""
+    """Runs http2_attack.py."""
 
     def __init__(self, kind: str, port: int, *words: str) -> None:
         program = [sys.executable, "-B", str(ROOT / "tests/end_to_end/http2_attack.py")]
         self.process = subprocess.Popen([*program, kind, str(port), *words], stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        self.process.stdout.readline()  # until what it sends is made
+        self.process.stdout.readline()  # waits until its bytes are made
 
     def wait_until_busy(self) -> None:
-        """Waits until it has sent as much as `--busy` says, by default a MiB."""
+        """Waits until it has sent the bytes that `--busy` names, by default a MiB."""
         assert self.process.stdout is not None
         self.process.stdout.readline()
 
     def stop(self) -> dict[str, int]:
-        """How much it has sent, and what became of its connections."""
+        """The number of bytes sent, and how its connections ended."""
         self.process.terminate()
         try:
             told = self.process.communicate(timeout=PATIENCE)[0]
@@ -125,27 +125,27 @@ class Flood:
 @dataclasses.dataclass
 class Stream:
     body: bytes
-    ends: bool  # after the body
-    window: int  # bytes that the server takes
+    ends: bool  # whether the stream ends after the body
+    window: int  # bytes that the server may still get
     sent: int = 0
 
 
 class Client:
-    """A connection that grants the server `window` bytes for each answer, and no more ever."""
+    """A connection that lets the server send `window` bytes of each answer, and never more."""
 
     def __init__(self, port: int, window: int = 65535, source: str = "127.0.0.1") -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), source_address=(source, 0))
         self.streams: dict[int, Stream] = {}
         self.initial, self.window = 65535, 65535
         self.received, self.is_open, self.goes_away = b"", True, False
-        self.resets: list[int] = []  # streams that the server has cut off
+        self.resets: list[int] = []  # streams that the server has reset
         self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, window)))
 
     def close(self) -> None:
         self.socket.close()
 
     def begin(self, method: str, body: bytes, ends: bool = True) -> None:
-        """Begins a call; push() sends its body."""
+        """Begins a call. push() sends its body."""
         stream = 2 * len(self.streams) + 1
         self.streams[stream] = Stream(body, ends, self.initial)
         self.send(frame(HEADERS, END_HEADERS, stream, headers(method)))
@@ -158,7 +158,7 @@ class Client:
             self.is_open = False
 
     def listen(self, seconds: float = 0.001) -> None:
-        """Takes what the server has sent."""
+        """Reads what the server has sent."""
         try:
             self.socket.settimeout(seconds)
             data = self.socket.recv(65536)
@@ -198,7 +198,7 @@ class Client:
             self.resets.append(stream)
 
     def push(self) -> bool:
-        """Sends what the server takes; False when it takes nothing more."""
+        """Sends as much as the server takes. False if it takes nothing more."""
         moved = False
         for number, stream in self.streams.items():
             most = min(FRAME, len(stream.body) - stream.sent, stream.window, self.window)
@@ -218,7 +218,7 @@ class Client:
 
 
 def push_all(clients: list[Client], seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
-    """Sends until no server takes anything for a while, or `seconds` have passed, and it is enough."""
+    """Sends until no server takes anything for a while, or `seconds` have passed, and enough() holds."""
     begin = time.monotonic()
     quiet = 0
     while quiet < 20 and time.monotonic() < begin + seconds or not enough() and time.monotonic() < begin + PATIENCE:
@@ -228,7 +228,7 @@ def push_all(clients: list[Client], seconds: float, enough: Callable[[], bool] =
 
 
 def ask_readiness(port: int) -> bytes:
-    """The answer to GET /readyz; b"" where the server hangs up."""
+    """The answer to GET /readyz, or b"" if the server closes the connection."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as asking:
             asking.sendall(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -238,6 +238,6 @@ def ask_readiness(port: int) -> bytes:
 
 
 def honest(server: Server) -> subprocess.Popen[bytes]:
-    """A client that reads all that it asks for."""
+    """A client that reads its whole answer."""
     words = ["--server", f"127.0.0.1:{server.port}", "--prompt", "The ", "--max-values", "10000"]
     return subprocess.Popen([RUNNEL, "generate", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

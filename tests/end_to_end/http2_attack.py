@@ -1,4 +1,4 @@
-"""Floods of HTTP/2 that a gRPC server must survive, from 127.0.0.2, until it is told to stop.
+"""Floods of HTTP/2, sent from 127.0.0.2 until SIGTERM, that a gRPC server must survive.
 
     http2_attack.py KIND PORT [--connections N] [--key KEY] [--ca FILE]
 
@@ -34,19 +34,19 @@ from http2_frames import (
 
 SOURCE = "127.0.0.2"
 MIB = 1 << 20
-STREAMS = 200_000  # of a connection, before it begins anew
+STREAMS = 200_000  # on a connection, before it starts another one
 CANCEL = b"\x00\x00\x00\x08"
-EMPTY = b"\x00\x00\x00\x00\x00"  # a message of no bytes
+EMPTY = b"\x00\x00\x00\x00\x00"  # an empty message
 SERVICES = "/runnel.v1."
 
 
 def indexed(name: bytes, value: bytes) -> bytes:
-    """A header that the next requests name by one byte."""
+    """A header that later requests name by one byte."""
     return b"\x40" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
 def resets(path: str, key: str, body: bytes | None) -> bytes:
-    """Calls that are begun and reset at once."""
+    """Calls that start and are reset at once."""
     pairs = {
         b":path": path,
         b":authority": "x",
@@ -68,7 +68,7 @@ def resets(path: str, key: str, body: bytes | None) -> bytes:
 
 
 def endless_headers(name: bytes, value: bytes, of_a_frame: int) -> bytes:
-    """The headers of one call, in CONTINUATION frames that do not end."""
+    """The headers of one call, in CONTINUATION frames that never end."""
     more = frame(CONTINUATION, 0, 1, field(name, value) * of_a_frame)
     return frame(HEADERS, 0, 1, headers("Inference/Generate")) + more * (8 * STREAMS * 10 // len(more))
 
@@ -102,7 +102,7 @@ class Flood:
         return self.context.wrap_socket(connection, server_hostname="127.0.0.1")
 
     def attack(self) -> None:
-        """Sends all that is taken, and begins anew where it is cut off."""
+        """Sends as fast as the server reads. Connects again if it is cut off."""
         while not self.over.is_set():
             try:
                 connection = self.connect()
@@ -117,7 +117,7 @@ class Flood:
 
     def send(self, connection: socket.socket) -> None:
         connection.sendall(PREFACE + frame(SETTINGS, 0, 0, b""))
-        if self.context is None:  # an SSL socket is for one thread
+        if self.context is None:  # only one thread may use an SSL socket
             threading.Thread(target=drain, args=(connection,), daemon=True).start()
         at = 0
         while at < len(self.bytes) and not self.over.is_set():

@@ -5,8 +5,8 @@ import struct
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = (0, 1, 3, 4, 6, 7, 8, 9)
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
-INITIAL_WINDOW = 4  # a setting
-FRAME = 16384  # bytes of a frame, at most
+INITIAL_WINDOW = 4  # the number of a setting
+FRAME = 16384  # the most bytes in a frame
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

@@ -1,9 +1,9 @@
-"""Everything that a hostile client can send to the HTTP port, at a bounded rate, until it is told to stop.
+"""All attacks that a hostile client can make on the HTTP port, at a bounded rate, until SIGTERM.
 
     http_attack.py HOST:PORT
 
-It prints "enough" once each attack has ended often enough to judge it. At SIGTERM it prints how often each attack ended
-how, as JSON: {attack: {status, "closed", "closed early" or "hangs": times}}.
+It prints "enough" once each attack has ended often enough to judge it. At SIGTERM it prints JSON that counts the
+endings of each attack: {attack: {status, "closed", "closed early" or "hangs": times}}.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ import sys
 SLOW_HEADS, SLOW_BODIES, SILENT, HOLDING = 600, 300, 200, 50  # connections
 PAUSE = 0.005  # seconds between two requests of an attack
 DRIP = 2.0  # seconds between two bytes of a slow connection
-PATIENCE = 120.0  # seconds until a connection that nothing comes of counts as one that hangs
-LEAST_SILENCE = 50.0  # seconds that the server must bear with a connection that says nothing: it gives it 60
-GONE = 200  # requests whose client goes at once, at least
+PATIENCE = 120.0  # seconds until a connection on which nothing happens counts as one that hangs
+LEAST_SILENCE = 50.0  # seconds that the server must tolerate a silent connection: its limit is 60
+GONE = 200  # the least number of requests whose clients leave at once
 MIB = 1 << 20
 
 
@@ -34,7 +34,7 @@ def post(body: bytes, *headers: str) -> bytes:
 JSON = "Content-Type: application/json"
 CHUNKED = "Transfer-Encoding: chunked"
 CHUNK = b"8000\r\n" + b"x" * 0x8000 + b"\r\n"
-# What is sent at once, and the statuses that may come of it.
+# Requests that are sent at once, and the statuses that they may get.
 AT_ONCE: dict[str, tuple[bytes, set[int | str]]] = {
     "deep JSON": (post(b'{"prompt":' + b"[" * 100000), {400}),
     "deep objects": (post(b'{"a":' * 50000), {400}),
@@ -62,14 +62,14 @@ AT_ONCE: dict[str, tuple[bytes, set[int | str]]] = {
         {400},
     ),
 }
-# What comes byte by byte, or never, on how many connections, and the statuses that may come of it.
+# Requests that are sent byte by byte, or not at all: the number of connections, and the statuses that they may get.
 SLOW: dict[str, tuple[bytes, int, set[int | str]]] = {
     "slow headers": (b"GET /v1/models HTTP/1.1\r\n", SLOW_HEADS, {408}),
     "slow bodies": (head("POST /v1/completions", JSON, "Content-Length: 100000"), SLOW_BODIES, {408}),
     "nothing": (b"", SILENT, {"closed"}),
 }
-# Requests whose clients do not close the connection after the answer, and send no more (True) or could; on HOLDING
-# connections each.
+# Requests whose clients keep the connection open after the answer. True: the client closes its sending side. Each
+# attack uses HOLDING connections.
 HELD: dict[str, tuple[bytes, bool, set[int | str]]] = {
     "refused and stays": (head("POST /v1/completions", JSON, f"Content-Length: {8 * MIB}"), False, {413}),
     "refused and half closed": (head("POST /v1/completions", JSON, f"Content-Length: {8 * MIB}"), True, {413}),
@@ -99,7 +99,7 @@ class Attack:
     def __init__(self, address: str) -> None:
         self.host, port = address.rsplit(":", 1)
         self.port = int(port)
-        self.over = asyncio.Event()  # wait_for() may swallow a cancellation, so loops look at it as well
+        self.over = asyncio.Event()  # wait_for() may swallow a cancellation, so loops check this event, too
         self.ended: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         self.is_enough = False
 
@@ -111,7 +111,7 @@ class Attack:
             print("enough", flush=True)
 
     def has_enough(self) -> bool:
-        """Each attack has ended, the slow ones twice on each of their connections."""
+        """Whether each attack has ended, the slow ones twice on each of their connections."""
         slow = {name: 2 * count for name, (_, count, _) in SLOW.items() if name != "nothing"}
         least = {"gone": GONE, **dict.fromkeys(AT_ONCE, 1), **dict.fromkeys(HELD, HOLDING), **slow}
         return all(sum(self.ended[name].values()) >= count for name, count in least.items())

@@ -1,9 +1,9 @@
-"""What an attack on the HTTP port costs others: nothing but refusals, within bounds of time and memory.
+"""An attack on the HTTP port costs other clients only refusals, and its time and memory are bounded.
 
-Whoever streams meanwhile, by either door, is slowed by less than a tenth. The attackers are on the same machine, and
-their processor time is none of the server's: so rounds in which they attack the server alternate with rounds in which
-they attack another one, and the median stream of the former is compared with that of the latter. Other work on the
-machine disturbs some rounds of both; where it disturbs more of one kind, more rounds follow.
+Streams over HTTP or gRPC slow down by less than a tenth. The attackers run on the same machine, but the server does not
+answer for their processor time. So rounds with an attack on the server alternate with rounds with an attack on another
+server, and the medians of the streams' times are compared. Other work on the machine disturbs rounds of both kinds. If
+it disturbs one kind more, more rounds follow.
 """
 
 import concurrent.futures
@@ -27,11 +27,11 @@ from http_attack import AT_ONCE, GONE, HELD, HOLDING, SILENT, SLOW, SLOW_BODIES,
 ATTACK = pathlib.Path(__file__).with_name("http_attack.py")
 CONNECTIONS = SLOW_HEADS + SLOW_BODIES + SILENT + len(HELD) * HOLDING + 200
 SLACK = 1 << 20
-VALUES = 256  # of a stream
-AT_LEAST, AT_MOST = 8, 60  # pairs of rounds of a second
+VALUES = 256  # values in a stream
+AT_LEAST, AT_MOST = 8, 60  # pairs of rounds of one second each
 SLOWED = 1.1
-LOOKS = 3  # pairs one after the other that must leave the ratio below it
-WHOLE = 5 * PATIENCE  # for streams that share the machine with attackers and others
+LOOKS = 3  # consecutive pairs with a ratio below the limit that end the test
+WHOLE = 5 * PATIENCE  # for streams that share the machine with attackers and other work
 
 
 class AttackedServer(Server):
@@ -64,7 +64,7 @@ class AttackedServer(Server):
 
 
 class Attackers:
-    """A process of attackers, which rests but for `at_work`."""
+    """A process of attackers, which is stopped except during `at_work`."""
 
     def __init__(self, server: AttackedServer) -> None:
         self.process = subprocess.Popen([sys.executable, "-B", ATTACK, server.http], stdout=subprocess.PIPE)
@@ -84,7 +84,7 @@ class Attackers:
         self.process.stdout.readline()
 
     def stop(self) -> dict[str, dict[str, int]]:
-        """How each attack ended."""
+        """Counts the ways in which each attack ended."""
         self.process.send_signal(signal.SIGCONT)
         self.process.terminate()
         try:
@@ -95,7 +95,7 @@ class Attackers:
 
 
 def seconds_of_streams(server: AttackedServer) -> dict[str, list[float]]:
-    """The seconds that each of the streams takes that both doors have within about a second."""
+    """The seconds of each stream, by gRPC and by HTTP, within about a second."""
     by_http: list[float] = []
     over = threading.Event()
 
@@ -116,7 +116,7 @@ def seconds_of_streams(server: AttackedServer) -> dict[str, list[float]]:
 
 
 class Refusals(unittest.TestCase):
-    """Every commit is tested for these."""
+    """Tests that run for every commit."""
 
     def setUp(self) -> None:
         self.server = AttackedServer()
@@ -137,7 +137,7 @@ class Refusals(unittest.TestCase):
             self.assertLessEqual(set(statuses), {str(status) for status in slowly}, name)
             if name != "nothing":
                 self.assertGreaterEqual(sum(statuses.values()), count, name)
-        # A worker has a share of connections that may take their answer at leisure; the oldest is cut off.
+        # Each worker lets some connections read their answers slowly. It cuts off the oldest ones above that share.
         for name, (_, _, expected) in HELD.items():
             cut_off = {"closed"} if 413 in expected else set()
             self.assertLessEqual(set(ended[name]), {str(status) for status in expected} | cut_off, name)

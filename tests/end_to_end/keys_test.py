@@ -1,4 +1,4 @@
-"""Keys as people use them: made by `runnel key`, shown by grpcio's clients, changed while the server serves.
+"""Keys as people use them: made by `runnel key`, sent by grpcio's clients, changed while the server runs.
 
 Needs grpcio and protobuf.
 """
@@ -59,7 +59,7 @@ class Server:
 
 
 class Tenant:
-    """A client that shows a key."""
+    """A client with a key."""
 
     def __init__(self, channel: grpc.Channel, key: str | None) -> None:
         self.channel = channel
@@ -205,14 +205,14 @@ class KeysTest(unittest.TestCase):
         begin = time.monotonic()
         self.assertEqual(len(self.tenant(slow).values(125)), 125)
         self.assertGreater(time.monotonic() - begin, 1.3, "50 at once, the others at 50 a second")
-        running = self.tenant(behind).generate(1, prompt=[0] * 300)  # worth two and a half minutes
+        running = self.tenant(behind).generate(1, prompt=[0] * 300)  # costs two and a half minutes of the quota
         next(running)
         refusals: list[grpc.RpcError] = []
 
         def is_refused() -> bool:
             call = self.tenant(behind).generate(1)
             try:
-                next(call)  # without its value: one that came before the prompt was counted would wait
+                next(call)  # reads no value: a call that came before the prompt was counted would wait
             except grpc.RpcError as error:
                 refusals.append(error)
             call.cancel()

@@ -1,4 +1,4 @@
-"""The limits of the system, from too little to enough: a server says at its start what is missing, or serves."""
+"""Limits of the system, from too low to high enough: a server names a limit that is too low, or it serves."""
 
 import os
 import pathlib
@@ -12,21 +12,21 @@ import unittest
 from hostile_client import MIB, PATIENCE, ROOT, RUNNEL, Server, ask_readiness, eventually, honest
 
 PLAIN_USER = 54321  # has no other process
-# A plain user that may read the checkout wherever it lies. Root has no limit of threads.
+# A plain user that can read the checkout anywhere. Root has no limit of threads.
 AS_PLAIN_USER = [
     "setpriv", f"--reuid={PLAIN_USER}", f"--regid={PLAIN_USER}", "--clear-groups",
     "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search",
 ]  # fmt: skip
 SERVE = [RUNNEL, "serve", str(ROOT / "zoo/mnist-small"), "--address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"]
 SERVE += ["--connections", "16"]
-ENOUGH = 3  # values in a row with which the server serves
+ENOUGH = 3  # consecutive values at which the server serves
 
 
 class Limits(unittest.TestCase):
-    """Each limit."""
+    """Each limit of the system."""
 
     def serves(self, limited: list[str], named: str) -> bool:
-        """Whether a server starts under a limit, and then answers many calls. If it does not, it says why."""
+        """Whether a server starts under a limit and answers many calls. If not, its error must name the limit."""
         process = subprocess.Popen([*limited, *SERVE], stderr=subprocess.PIPE, text=True)
         self.addCleanup(process.kill)
         said = ""
@@ -47,7 +47,7 @@ class Limits(unittest.TestCase):
         return False
 
     def first_enough(self, values: range, limited, named: str) -> int:
-        """The first value with which the server serves, as it does with the next ones."""
+        """The first of ENOUGH consecutive values at which the server serves."""
         served = 0
         for value in values:
             with self.subTest(value):
@@ -72,7 +72,7 @@ class Limits(unittest.TestCase):
 
         named = r"(ulimit -v|memory)"
         first = self.first_enough(range(128, 64 << 10, 128), limited, named)
-        for mib in range(first - 128, first, 8):  # with too little for some part of it, a server ends all the same
+        for mib in range(first - 128, first, 8):  # if any part gets too little memory, the process must end
             with self.subTest(mib):
                 self.serves(limited(mib), named)
 
@@ -84,10 +84,10 @@ class Limits(unittest.TestCase):
 
 
 class Files(unittest.TestCase):
-    """The limit of open files, which connections come to first."""
+    """The limit of open files, which connections reach first."""
 
     def refusal(self, soft: int, hard: int, *flags: str) -> str:
-        """What a server says that does not start under these limits."""
+        """The log of a server that does not start under these limits."""
         command = [RUNNEL, "serve", str(ROOT / "zoo/mnist-small"), "--address", "127.0.0.1:0", *flags]
         limited = ["prlimit", f"--nofile={soft}:{hard}", *command]
         done = subprocess.run(limited, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -1,6 +1,6 @@
-// Clients that do not behave, against the program itself with a model that never ends. After each:
-// a good client gets the values that it always got, every state is free again, and neither memory
-// nor open files of the server have grown.
+// Misbehaving clients against the program itself, with a model that never ends. After each client,
+// a good client gets the same values as before, all states are free again, and the server's memory
+// and open files have not grown.
 
 #include <gtest/gtest.h>
 
@@ -25,12 +25,12 @@ using std::chrono::system_clock;
 constexpr int kSessions = 16;
 constexpr int64_t kEndless = 1 << 20;
 constexpr const char* kGenerate = "/runnel.v1.Inference/Generate";
-constexpr milliseconds kStall{700};     // where readers are to stall
-constexpr int kMostRounds = 40;         // in which a neighbour is held up
-constexpr int kBlock = 4;               // rounds
-constexpr int kMostBlocks = 8;          // until one does not grow
-constexpr int64_t kGrowth = 512 << 10;  // bytes in a block that are no growth
-constexpr int kSmallWindow = 16 << 10;  // bytes on their way to a client that does not read
+constexpr milliseconds kStall{700};     // until a stalled reader is cut off
+constexpr int kMostRounds = 40;         // to find one in which no neighbour is held up
+constexpr int kBlock = 4;               // the rounds in a block
+constexpr int kMostBlocks = 8;          // to find one without growth
+constexpr int64_t kGrowth = 512 << 10;  // fewer bytes per block are no growth
+constexpr int kSmallWindow = 16 << 10;  // bytes in flight to a client that does not read
 
 v1::GenerateRequest request_for(int64_t values, uint64_t seed = 5) {
   v1::GenerateRequest request;
@@ -48,7 +48,7 @@ std::vector<int32_t> values_of(const v1::GenerateResponse& response) {
   return values;
 }
 
-// One call on gRPC's own threads that reads all, or cancels after some messages.
+// A call on gRPC's own threads that reads to the end, or cancels after some messages.
 class OpenCall final : public grpc::ClientReadReactor<v1::GenerateResponse> {
  public:
   OpenCall(v1::Inference::Stub& stub, const v1::GenerateRequest& request, int cancel_after)
@@ -92,19 +92,19 @@ class OpenCall final : public grpc::ClientReadReactor<v1::GenerateResponse> {
 
 class Misbehaving : public testing::Test {
  protected:
-  // `stall`: for how long a stream waits for its reader.
+  // `stall`: how long the server waits for a reader.
   explicit Misbehaving(milliseconds stall = seconds(600))
       : server_({"--sessions", std::to_string(kSessions), "--stall-timeout-ms",
                  std::to_string(stall.count()), "--stream-room", "64"}),
         channel_(server_.connect()),
         inference_(v1::Inference::NewStub(channel_)) {
     expected_ = good_values();
-    most_files_ = server_.open_files() + 4;  // gRPC opens some of its own when it is busy
+    most_files_ = server_.open_files() + 4;  // a busy gRPC opens some files of its own
   }
   ~Misbehaving() override { EXPECT_EQ(server_.stop(), 0); }
 
-  // What a client that behaves gets. Bytes of another that has gone may still be on their way to
-  // the server and take states for a moment: a full pool is asked again.
+  // The values that a good client gets. The server may still read bytes of a client that has gone
+  // and give it a state for a moment, so this retries if the pool is full.
   std::vector<int32_t> good_values() {
     std::vector<int32_t> values;
     grpc::Status status;
@@ -138,8 +138,8 @@ class Misbehaving : public testing::Test {
     EXPECT_EQ(good_values(), expected_);
   }
 
-  // Does it over and over: files are closed again, and memory stops growing. What leaks grows in
-  // every block of rounds; what an allocator keeps for the next time does not.
+  // Repeats a round: files are closed again, and memory stops growing. A leak grows in every block
+  // of rounds. Memory that an allocator keeps for reuse does not.
   template <typename Round>
   void expect_flat(const Round& round) {
     const auto block = [&] {
@@ -158,7 +158,7 @@ class Misbehaving : public testing::Test {
     EXPECT_LT(grown, kGrowth) << "of " << bytes << " bytes, in every block of rounds";
   }
 
-  // Each from an address of its own: the server may keep out the address of one that floods it.
+  // Each connection has its own source address, because the server may keep out one that floods it.
   RawConnection raw() { return RawConnection(server_.port(), 0x7f010001 + strangers_++); }
 
   ServeProcess server_;
@@ -169,12 +169,12 @@ class Misbehaving : public testing::Test {
   uint32_t strangers_ = 0;
 };
 
-// The server soon gives up on who does not read.
+// A server that soon cuts off clients that do not read.
 class StalledReaders : public Misbehaving {
  protected:
   StalledReaders() : Misbehaving(kStall) {}
 
-  // Calls that had begun and were not served to their end.
+  // The number of calls that began but were not served to their end.
   int64_t broken_off() const {
     return server_.times_logged(" code=ABORTED ") + server_.times_logged(" code=CANCELLED ");
   }
@@ -189,7 +189,7 @@ TEST_F(StalledReaders, AClientThatStopsReadingIsEndedAndLosesNothing) {
     const auto reader = stub->Generate(&context, request_for(kEndless));
     v1::GenerateResponse response;
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(reader->Read(&response));
-    // Its window fills, then its room at the server; then its time runs out.
+    // The client's window fills, then its room at the server. Then its time runs out.
     EXPECT_TRUE(comes_to_hold([&] { return server_.sessions_free() == kSessions; }));
     int64_t position = -1;
     while (reader->Read(&response)) {
@@ -201,7 +201,7 @@ TEST_F(StalledReaders, AClientThatStopsReadingIsEndedAndLosesNothing) {
       }
     }
     const grpc::Status status = reader->Finish();
-    // Who reads on too late even for its status, as on a busy machine, is cut off.
+    // If the client resumes too late even for its status, as on a busy machine, it is cut off.
     const bool is_late = std::chrono::steady_clock::now() - start >= 2 * kStall;
     if (!is_late || status.error_code() != grpc::StatusCode::CANCELLED) {
       EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED) << status.error_message();
@@ -221,7 +221,7 @@ TEST_F(StalledReaders, AClientThatNeverTakesAByteIsEnded) {
       connections.push_back(raw());
       ASSERT_TRUE(connections.back().send(call));
     }
-    // All have a state at the same time; where that passed unseen, each has had one.
+    // All calls hold a state at once, or each has held one while the test did not look.
     EXPECT_TRUE(
         comes_to_hold([&] { return server_.sessions_free() == 0 || broken_off() >= calls; }));
     EXPECT_TRUE(comes_to_hold([&] { return server_.sessions_free() == kSessions; }));
@@ -266,7 +266,7 @@ TEST_F(Misbehaving, AConnectionThatIsResetFreesItsStates) {
 TEST_F(Misbehaving, ClientsThatCancelAtRandomTakeNobodyWithThem) {
   std::mt19937 random(3);
   expect_flat([&] {
-    // A cancelled call is over for its client a moment before it is for the server.
+    // A client sees the end of its cancelled call a moment before the server does.
     EXPECT_TRUE(comes_to_hold([&] { return server_.sessions_free() == kSessions; }));
     OpenCall neighbour(*inference_, request_for(2000), -1);
     EXPECT_TRUE(comes_to_hold([&] { return neighbour.has_begun(); }));
@@ -321,7 +321,7 @@ TEST_F(Misbehaving, AThousandStreamsOnAConnectionThatTakesNothing) {
       bytes += http2::frame(http2::Type::kData, http2::kEndStream, stream, request);
     }
     connection.send(bytes);
-    // Its calls run, or it is hung up on as a flood.
+    // Either its calls run, or the server closes the connection because of the flood.
     EXPECT_TRUE(
         comes_to_hold([&] { return server_.sessions_free() == 0 || connection.is_hung_up_on(); }));
     connection.reset();
@@ -329,7 +329,7 @@ TEST_F(Misbehaving, AThousandStreamsOnAConnectionThatTakesNothing) {
   });
 }
 
-// All kinds of bytes that are no call, or half of one.
+// Bytes that are not a call, or only a part of one.
 std::vector<std::string> broken_bytes(std::mt19937& random) {
   using http2::Type;
   const std::string preface =
@@ -377,7 +377,7 @@ std::vector<std::string> broken_bytes(std::mt19937& random) {
       preface + http2::frame(Type::kHeaders, http2::kEndHeaders, 1,
                              http2::call_head(kGenerate) +
                                  http2::fields({{"x-huge", std::string(16000, 'a')}})),
-      preface + http2::frame(Type::kData, http2::kEndStream, 7, whole),  // of no stream
+      preface + http2::frame(Type::kData, http2::kEndStream, 7, whole),  // unknown stream
       preface + http2::frame(Type::kWindow, 0, 0, std::string("\x7f\xff\xff\xff", 4)) +
           http2::frame(Type::kWindow, 0, 0, std::string("\x7f\xff\xff\xff", 4)),
       std::string(http2::kPreface) + std::string("\xff\xff\xff\x04\x00\x00\x00\x00\x00", 9),
@@ -386,10 +386,10 @@ std::vector<std::string> broken_bytes(std::mt19937& random) {
       data(http2::message(request.substr(0, request.size() - 1)), http2::kEndStream),
       data(http2::message("\xff\xff\xff"), http2::kEndStream),
       data('\x01' + whole.substr(1), http2::kEndStream),                        // "compressed"
-      data(std::string("\0\x7f\xff\xff\xff", 5), 0),                            // of 2 GiB
+      data(std::string("\0\x7f\xff\xff\xff", 5), 0),                            // announces 2 GiB
       data(whole + whole, http2::kEndStream),                                   // two requests
       data(whole, http2::kEndStream) + http2::frame(Type::kData, 0, 1, whole),  // after the end
-      head,                                                                     // and nothing more
+      head,                                                                     // nothing follows
   };
 }
 
@@ -402,7 +402,7 @@ TEST_F(Misbehaving, BytesThatAreNoCallAreHungUpOn) {
       ASSERT_TRUE(open.back().is_open());
       open.back().send(bytes);
     }
-    // Answered, hung up on, or still waited for: the server itself must go on meanwhile.
+    // The server may answer, close the connection or wait, but it must serve others.
     for (RawConnection& connection : open) connection.receive(65536, milliseconds(10));
     EXPECT_EQ(good_values(), expected_);
     for (size_t i = 0; i < open.size(); i += 2) open[i].reset();
@@ -425,7 +425,7 @@ TEST_F(Misbehaving, MessagesThatAreTooLongAreRefused) {
 
 TEST_F(Misbehaving, MetadataThatIsTooLongIsRefused) {
   expect_flat([&] {
-    // A connection of its own: the server may hang up on it.
+    // Uses its own connection, because the server may close it.
     const auto stub = v1::Inference::NewStub(server_.connect());
     grpc::ClientContext context;
     context.set_deadline(system_clock::now() + kPatience);
@@ -442,8 +442,8 @@ TEST_F(Misbehaving, MetadataThatIsTooLongIsRefused) {
 TEST_F(Misbehaving, AFloodOfConnectionsKeepsNobodyOut) {
   expect_flat([&] {
     std::vector<RawConnection> idle;
-    // While the server still counts the connections of the round before, it resets some of these,
-    // which can come so early that connect() fails.
+    // While the server still counts the connections of the previous round, it resets some of these,
+    // perhaps so early that connect() fails.
     for (int i = 0; i < 200; ++i) {
       ASSERT_TRUE(comes_to_hold([&] { return idle.emplace_back(raw()).is_open(); }));
     }
@@ -453,7 +453,7 @@ TEST_F(Misbehaving, AFloodOfConnectionsKeepsNobodyOut) {
   });
 }
 
-// The p99 of the milliseconds between the messages of one stream.
+// The 99th percentile of the milliseconds between messages of a stream.
 double gap_p99(v1::Inference::Stub& stub, int values) {
   v1::GenerateRequest request = request_for(values);
   request.mutable_delivery()->set_max_values(1);
@@ -473,14 +473,14 @@ double gap_p99(v1::Inference::Stub& stub, int values) {
   return gaps.empty() ? 0 : gaps[gaps.size() * 99 / 100];
 }
 
-// A test shares its machine, so exact figures are the task of a benchmark.
+// Other tests share the machine, so only a benchmark gives exact figures.
 TEST_F(Misbehaving, AStalledStreamDoesNotHoldUpItsNeighbour) {
   const std::string call =
       http2::whole_call(kGenerate, request_for(kEndless).SerializeAsString(), 0);
   double alone = 0;
   double beside = 0;
   bool is_held_up = true;
-  // Other work on the machine holds up a stream in some rounds, a stalled stream would in all.
+  // Other work on the machine disturbs some rounds. A stalled stream would disturb all of them.
   for (int round = 0; round < kMostRounds && is_held_up && !HasFailure(); ++round) {
     alone = gap_p99(*inference_, 3000);
     std::vector<RawConnection> stalled;

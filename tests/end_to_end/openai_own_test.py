@@ -1,9 +1,9 @@
-"""The tests that OpenAI's client brings for completions, chat and models, against a server.
+"""Runs the tests of OpenAI's client for completions, chat and models against a server.
 
     RUNNEL=build/release/runnel build/clients/bin/python tests/end_to_end/openai_own_test.py
 
-They were written for a server that makes up answers of the right types. So the tests that send every
-field of the API are left out, and so are those of the Responses API, which send no input. Run by
+They were written for a server that makes up answers of the right types. So this leaves out the tests
+that send every field of the API, and those of the Responses API, which send no input. Run by
 ctest (end_to_end.openai_own) for `make test-clients`; scripts/setup fetches the client's source.
 """
 
@@ -24,7 +24,7 @@ FILES = [
     f"tests/api_resources/{name}" for name in ("chat/test_completions.py", "test_completions.py", "test_models.py")
 ]
 CHOSEN = "(create_overload or (Models and (list or retrieve))) and not all_params"
-NAMES = ("gpt-6-astra", "gpt-3.5-turbo-instruct")  # of the models that the tests ask for
+NAMES = ("gpt-6-astra", "gpt-3.5-turbo-instruct")  # the models that the tests ask for
 
 
 class OwnTests(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""OpenAI's own client against a server, and every recipe of docs/integrations.md but for its port.
+"""OpenAI's own client against a server, and every recipe of docs/integrations.md with another port.
 
     RUNNEL=build/release/runnel build/clients/bin/python tests/end_to_end/openai_test.py
 
@@ -34,7 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
 RECIPE = re.compile(r"^<!-- needs: ([^>]*?) -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RECIPE_ADDRESS = "127.0.0.1:8000"
-PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
+PATIENCE = 120.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
 MODEL = "text-small"
 ENDLESS = "text-endless-small"
 PICTURES = "mnist-small"
@@ -61,7 +61,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 class Server:
-    """`runnel serve` of small models, by default the one of text, with both doors open."""
+    """`runnel serve` with small models, by default only the text model, on both ports."""
 
     def __init__(self, *flags: str, models: tuple[str, ...] = (MODEL,)) -> None:
         self.log = tempfile.NamedTemporaryFile("w+", suffix=".log")  # noqa: SIM115 - closed by stop()
@@ -135,7 +135,7 @@ class OpenAiClient(unittest.TestCase):
     def test_closing_a_stream_ends_its_call(self) -> None:
         trace = "0af7651916cd43dd8448eb211c80319c"
         headers = {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
-        # More than the buffers of a connection hold.
+        # Longer than the buffers of a connection.
         long = {"max_tokens": 450, "n": 64, "logprobs": 5, "extra_body": {"ignore_eos": True}}
         stream = self.complete(stream=True, extra_headers=headers, **long)
         next(iter(stream))
@@ -228,7 +228,7 @@ class Pictures(unittest.TestCase):
 
 
 class Description(unittest.TestCase):
-    """What the server says of itself holds for its answers."""
+    """The server's answers match its own description."""
 
     server: Server
     document: Any
@@ -297,7 +297,7 @@ class Description(unittest.TestCase):
             request |= {"stream": True, "stream_options": {"include_usage": True}}
             self.check("CompletionRequest", request)
             chunks = self.ask("/v1/completions", request)
-            self.assertGreaterEqual(len(chunks), 2)  # the last has the usage
+            self.assertGreaterEqual(len(chunks), 2)  # the last chunk has the usage
             for chunk in chunks:
                 self.check("CompletionChunk", chunk)
 

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a loaded server, and the dashboard's every expression has an answer there.
+"""A real Prometheus scrapes a server under load, and every expression of the dashboard has a result there.
 
     RUNNEL=build/release/runnel tests/end_to_end/prometheus_test.py
 
@@ -27,8 +27,8 @@ from typing import Any
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
 DASHBOARD = ROOT / "docker/grafana-dashboard.json"
-PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
-WINDOW = "60s"  # of rates; far more than the scrapes that they need, of which some may be late
+PATIENCE = 120.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
+WINDOW = "60s"  # for rates; much longer than the scrapes that they need, some of which may be late
 VARIABLES = {"$__rate_interval": WINDOW, "$instance": ".*", "$model": ".*"}
 
 
@@ -64,10 +64,10 @@ def expressions(panels: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 class LoadedServer(unittest.TestCase):
-    """`runnel serve` with few sessions, `runnel load` with more calls than those, and Prometheus."""
+    """`runnel serve` with few sessions, `runnel load` with more calls than sessions, and Prometheus."""
 
     folder: pathlib.Path
-    address: str  # of the metrics
+    address: str  # the address for metrics
     prometheus: str
 
     @classmethod
@@ -80,7 +80,7 @@ class LoadedServer(unittest.TestCase):
 
     @classmethod
     def start(cls, name: str, *words: str) -> tuple[subprocess.Popen[bytes], pathlib.Path]:
-        """Starts a program that runs until the tests have ended; its output is in the file that this returns, too."""
+        """Starts a program that runs until the tests have ended. Returns it and the file with its output."""
         output = cls.folder / f"{name}.log"
         with output.open("w") as file:
             process = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, cwd=cls.folder)
@@ -96,7 +96,7 @@ class LoadedServer(unittest.TestCase):
         assert wait_until(lambda: " ready " in log.read_text()), log.read_text()
         found = dict(re.findall(r"info (metrics|ready) .*address=(\S+)", log.read_text()))
         cls.address = found["metrics"]
-        # More than any two cores can do, so that something is refused all the time.
+        # More calls than two cores can serve, so the server refuses some all the time.
         load = ["--server", found["ready"], "--rate", "400", "--duration", "3600", "--warm-up", "0"]
         cls.start("load", RUNNEL, "load", *load, "--values", "512-700", "--prompt", "1-64")
 
@@ -108,17 +108,17 @@ class LoadedServer(unittest.TestCase):
             "scrape_configs": [{"job_name": "runnel", "static_configs": targets}],
         }
         config = cls.folder / "prometheus.yml"
-        config.write_text(json.dumps(settings))  # which is YAML, too
+        config.write_text(json.dumps(settings))  # JSON is valid YAML
         flags = [f"--config.file={config}", f"--storage.tsdb.path={cls.folder / 'data'}"]
-        # Another program may take the port before Prometheus does: then it takes the next one.
+        # If another program takes the port before Prometheus does, Prometheus is started again on another port.
         assert any(cls.has_started(flags) for _ in range(10)), (cls.folder / "prometheus.log").read_text()
-        # The rates of a window need some scrapes.
+        # Rates over the window need several scrapes.
         scraped = f"count_over_time(runnel_build_info[{WINDOW}]) > 8"
         assert wait_until(lambda: bool(cls.query(scraped))), (cls.folder / "prometheus.log").read_text()
 
     @classmethod
     def has_started(cls, flags: list[str]) -> bool:
-        """Starts Prometheus. False where it ends at once."""
+        """Starts Prometheus. False if it ends at once."""
         listen = f"127.0.0.1:{free_port()}"
         cls.prometheus = f"http://{listen}"
         process, log = cls.start("prometheus", "prometheus", *flags, f"--web.listen-address={listen}")
@@ -127,7 +127,7 @@ class LoadedServer(unittest.TestCase):
 
     @classmethod
     def query(cls, expression: str) -> list[float]:
-        """The values of the series that the expression gives; none before Prometheus answers."""
+        """The values of the series that match the expression. Empty until Prometheus answers."""
         words = urllib.parse.urlencode({"query": expression})
         try:
             answer = json.loads(get(f"{cls.prometheus}/api/v1/query?{words}"))
@@ -137,7 +137,7 @@ class LoadedServer(unittest.TestCase):
 
     @classmethod
     def has_answer(cls, expression: str) -> bool:
-        """There is a series with a number: a quantile of nothing is none."""
+        """Whether a series has a finite number. A quantile without data has none."""
         return any(map(math.isfinite, cls.query(expression)))
 
     def test_the_text_is_as_prometheus_wants_it(self) -> None:

@@ -1,6 +1,6 @@
-"""docker/haproxy.cfg in front of a server: calls pass, with TLS gRPC and OpenAI's API by one port, and bounds hold.
+"""docker/haproxy.cfg before a server: calls pass, TLS serves gRPC and OpenAI's API on one port, and bounds hold.
 
-docker/haproxy-fleet.cfg in front of two: a session stays on its server, and a state token goes to either.
+docker/haproxy-fleet.cfg before two servers: a session stays on its server, and either server takes a state token.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from http2_frames import CONTINUATION, END_HEADERS, FRAME, HEADERS, PREFACE, SET
 
 
 class Proxy:
-    """HAProxy with a configuration that docs/tls.md and docs/fleet.md show. `places` are its variables."""
+    """HAProxy with a configuration from docs/tls.md or docs/fleet.md. `places` are its variables."""
 
     def __init__(self, config: str = "haproxy.cfg", **places: str) -> None:
         program = shutil.which("haproxy", path=os.environ["PATH"] + ":/usr/sbin")
@@ -40,13 +40,13 @@ class Proxy:
 
 
 def place_of(server: Server, port: str) -> str:
-    """The address of another port of a server, as its log has it."""
+    """The address of a server's other port, from its log."""
     [place] = re.findall(rf" {port} address=(\S+)", server.logged())
     return str(place)
 
 
 def is_open(connection: socket.socket) -> bool:
-    """Whether the peer of a socket that does not wait, and has sent nothing, has left it open."""
+    """Whether the peer has kept a connection open. The socket is non-blocking, and the peer has sent nothing."""
     try:
         return connection.recv(1) != b""
     except BlockingIOError:
@@ -56,7 +56,7 @@ def is_open(connection: socket.socket) -> bool:
 
 
 def header_value(port: int, size: int) -> bool:
-    """Sends a call with a header value of this many bytes. True when the peer has refused it before the end."""
+    """Sends a call with a header value of this many bytes. True if the peer refused it before the end."""
     length, rest = b"\x7f", size - 127
     while rest > 127:
         length += bytes([rest & 127 | 128])
@@ -130,7 +130,7 @@ class ProxyTest(unittest.TestCase):
 
 
 class OnePortTest(unittest.TestCase):
-    """TLS for gRPC and for HTTP by one port, with keys."""
+    """TLS on one port for gRPC and HTTP, with keys."""
 
     def setUp(self):
         stack = contextlib.ExitStack()
@@ -138,7 +138,7 @@ class OnePortTest(unittest.TestCase):
         self.folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         subprocess.run([ROOT / "scripts/certificates", self.folder], check=True, capture_output=True)
         self.authority, certificate = self.folder / "ca.pem", self.folder / "tls.crt"
-        (self.folder / "server.pem").rename(certificate)  # the names of a secret of Kubernetes
+        (self.folder / "server.pem").rename(certificate)  # the names in a Kubernetes secret
         (self.folder / "server.key").rename(self.folder / "tls.key")
         keys = self.folder / "keys.jsonl"
         new = [RUNNEL, "key", "new", "alice", "--file", str(keys)]
@@ -151,7 +151,7 @@ class OnePortTest(unittest.TestCase):
         self.assertEqual(self.runnel("health", "--wait", str(PATIENCE)).returncode, 0)
 
     def runnel(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """A command that calls by TLS, with the key."""
+        """A command that calls over TLS with the key."""
         own = ["--server", f"localhost:{self.proxy.port}", "--tls-ca", str(self.authority)]
         environment = {**os.environ, "RUNNEL_API_KEY": self.key}
         command = [RUNNEL, *words, *own]
@@ -160,7 +160,7 @@ class OnePortTest(unittest.TestCase):
         )
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> http.client.HTTPResponse:
-        """The answer to a request by HTTP/1.1 and TLS, with the key."""
+        """The answer to a request over HTTP/1.1 and TLS with the key."""
         context = ssl.create_default_context(cafile=str(self.authority))
         self.connection = http.client.HTTPSConnection("localhost", self.proxy.port, timeout=PATIENCE, context=context)
         self.addCleanup(self.connection.close)
@@ -225,7 +225,7 @@ class OnePortTest(unittest.TestCase):
 
 
 class FleetTest(unittest.TestCase):
-    """Two servers with one seal key, by one port."""
+    """Two servers with the same seal key on one port."""
 
     SESSIONS = 6
 
@@ -250,9 +250,9 @@ class FleetTest(unittest.TestCase):
         self.assertTrue(eventually(lambda: self.ask("/v1/models")[0] == 200))
 
     def ask(self, path: str, body: object = None, port: int = 0, session: str = "") -> tuple[int, Any]:
-        """Status and JSON of an answer to a GET, or to a POST of a body, on a connection of its own.
+        """Status and JSON of the answer to a GET, or to a POST of a body, each on a new connection.
 
-        `session` goes into the header that names one.
+        `session` goes into the header that names a session.
         """
         connection = http.client.HTTPConnection("127.0.0.1", port or self.proxy.port, timeout=PATIENCE)
         data = None if body is None else json.dumps(body)
@@ -273,7 +273,7 @@ class FleetTest(unittest.TestCase):
         return {session["id"] for session in self.ask("/v1/sessions", port=port)[1]["data"]}
 
     def make_sessions(self) -> list[str]:
-        """Sessions on both servers, half of them with ids that the server has chosen."""
+        """Makes sessions on both servers. The server chooses half of the ids."""
         made = [self.ask("/v1/sessions", {"id": f"s{i}"} if i % 2 else {}) for i in range(self.SESSIONS)]
         self.assertEqual([status for status, _ in made], [200] * self.SESSIONS)
         there = [self.sessions_of(server) for server in self.servers]
@@ -282,7 +282,7 @@ class FleetTest(unittest.TestCase):
         return [session["id"] for _, session in made]
 
     def find(self, session: str) -> list[int]:
-        """How calls end that name the session in their header, path or body."""
+        """The statuses of calls that name the session in their header, path or body."""
         named = {"session": session, "prompt": "a", "max_tokens": 1}
         return [
             self.ask(f"/v1/sessions/{session}")[0],

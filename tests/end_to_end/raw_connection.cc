@@ -100,7 +100,7 @@ std::string setting(uint16_t id, uint32_t value) {
 std::string fields(const std::vector<std::pair<std::string, std::string>>& all) {
   std::string text;
   for (const auto& [name, value] : all) {
-    // Literal, never in a table, with a name of its own.
+    // A literal field that is not indexed, with its name.
     text += '\x00' + length_of(name.size()) + name + length_of(value.size()) + value;
   }
   return text;

@@ -1,4 +1,4 @@
-"""Models that are changed while the server serves, as operators do it: with `runnel reload` and an administrator's key.
+"""Operators change models while the server runs, with `runnel reload` and an administrator's key.
 
 Needs grpcio and protobuf.
 """
@@ -48,7 +48,7 @@ class ReloadTest(unittest.TestCase):
 
     def test_an_administrator_reloads_while_streams_go_on(self) -> None:
         whole = Tenant(self.channel, self.user).values(300)
-        stream = Tenant(self.channel, self.slow).generate(300)  # for two seconds
+        stream = Tenant(self.channel, self.slow).generate(300)  # lasts two seconds
         next(stream)
         self.write(
             [{"name": "text", "path": str(ZOO / "text-small"), "aliases": ["latest"]}],

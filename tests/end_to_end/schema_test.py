@@ -1,8 +1,8 @@
-"""Requests made from /openapi.json are taken, and answers are as it describes them.
+"""Requests made from /openapi.json are accepted, and answers match its description.
 
     RUNNEL=build/release/runnel build/clients/bin/python tests/end_to_end/schema_test.py
 
-schemathesis makes the requests, the same ones in each run. Run by ctest (end_to_end.schema) for
+schemathesis makes the requests, and makes the same ones in each run. Run by ctest (end_to_end.schema) for
 `make test-clients`, which installs the clients.
 """
 
@@ -26,14 +26,14 @@ from openai_test import ENDLESS, MODEL, PATIENCE, PICTURES, ROOT, Server, servin
 from schemathesis.generation import GenerationMode
 
 EXAMPLES = 40  # requests for each operation
-SESSION = "s"  # is there when a path names a session
-TOKENS = 256  # of each model
+SESSION = "s"  # exists when a path names a session
+TOKENS = 256  # each model has at least this many
 TEXT = "application/json"
 EVENTS = "text/event-stream"
 BINARY = "application/octet-stream"
-# Fields that name what is not there: another model, a session, a stored state, an earlier answer.
+# Fields that name something that does not exist: another model, a session, a stored state, an earlier answer.
 NAMES = ("model", "session", "state", "state_token", "previous_response_id")
-# Fields whose conditions no schema can state: equal to another, or about the last message, or for one choice.
+# Fields with conditions that no schema can state: equal to another field, about the last message, or for one choice.
 CONDITIONAL = (
     "best_of",
     "max_completion_tokens",
@@ -42,13 +42,13 @@ CONDITIONAL = (
     "keep",
     "include_state",
 )
-FILTERS = ("top_k", "top_p", "min_p")  # which models that draw pictures take at temperature 0 alone
+FILTERS = ("top_k", "top_p", "min_p")  # image models take these only at temperature 0
 
 Schema = dict[str, Any]
 
 
 def with_template(folder: str, name: str) -> str:
-    """A copy of a model of text that answers conversations."""
+    """A copy of the text model that answers conversations."""
     bundle = pathlib.Path(folder) / name
     shutil.copytree(ROOT / "zoo" / name, bundle)
     (bundle / "chat_template.jinja").write_text(TEMPLATE)
@@ -63,7 +63,7 @@ def is_object(text: Any) -> bool:
 
 
 def with_arguments(value: Any) -> Any:
-    """`value` with the text of a JSON object for each text of a call's arguments."""
+    """`value` with a JSON object as each text of a call's arguments."""
     if isinstance(value, list):
         return [with_arguments(one) for one in value]
     if isinstance(value, dict):
@@ -75,14 +75,14 @@ def with_arguments(value: Any) -> Any:
 
 
 def with_tokens(value: Any) -> Any:
-    """A prompt with tokens that the model has."""
+    """A prompt with the tokens of the model."""
     if isinstance(value, list):
         return [with_tokens(one) for one in value]
     return value % TOKENS if isinstance(value, (int, float)) else value
 
 
 def fitted(body: Any, path: str) -> Any:
-    """A request made from the schema, mended where the model or the server decides and no schema can tell."""
+    """A request from the schema. Values that a schema cannot check are replaced with valid ones."""
     if not isinstance(body, dict):
         return body
     draws = path == "/v1/images/generations"
@@ -102,7 +102,7 @@ def fitted(body: Any, path: str) -> Any:
 
 
 class Served:
-    """A server, and its description of itself."""
+    """A server with its own description."""
 
     def __init__(self, *flags: str, model: str) -> None:
         self.server = Server(*flags, models=(model,))
@@ -131,7 +131,7 @@ class Served:
         self.validator(json.dumps(schema)).validate(value)
 
     def check_answer(self, operation: Schema, status: int, kind: str, text: bytes) -> None:
-        """The answer is one that the operation describes."""
+        """Asserts that the operation describes this answer."""
         responses = operation["responses"]
         assert str(status) in responses, f"{status} is not described: {text!r}"
         response = responses[str(status)]
@@ -147,7 +147,7 @@ class Served:
 
 
 class TwoServers(unittest.TestCase):
-    """Tests that ask a model of text and one of pictures."""
+    """Tests with a text model and an image model."""
 
     text: Served
     pictures: Served
@@ -171,16 +171,16 @@ class TwoServers(unittest.TestCase):
 
 
 class Generated(TwoServers):
-    """Requests that the schema allows are not refused, and every answer is as described."""
+    """The server refuses no request that the schema allows, and its description covers every answer."""
 
     def is_refused(self, path: str, status: int, text: bytes) -> bool:
-        """Whether it is a refusal for a reason that the schema denies."""
+        """Whether an answer is a refusal for a reason that the schema excludes."""
         if status == 200 or (status == 409 and path == "/v1/sessions"):
             return False
         if status == 404 and path in ("/v1/models/{model}", "/v1/responses/{response}"):
-            return False  # of another name
+            return False  # names something else
         if status == 400 and path.endswith("/state"):
-            return b"the state file " not in text  # which only a server can make
+            return b"the state file " not in text  # only a server can make a valid one
         return json.loads(text)["error"]["code"] != "context_length_exceeded"
 
     def run_operation(self, served: Served, path: str, method: str) -> None:
@@ -250,7 +250,7 @@ class Generated(TwoServers):
 
 
 class Bounds(TwoServers):
-    """A number of the schema's is taken up to its bounds, and refused beyond them."""
+    """The server takes a number up to the bounds of the schema, and refuses it beyond them."""
 
     BODIES: dict[str, tuple[str, Schema]] = {
         "CompletionRequest": ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
@@ -260,7 +260,7 @@ class Bounds(TwoServers):
     }
 
     def with_companions(self, schema: str, key: str, body: Schema, value: Any) -> Schema:
-        """The request with a field, and with those without which the field is refused."""
+        """The request with a field, and with the other fields that it needs."""
         made = {**body, key: value}
         if key == "max_completion_tokens":
             made.pop("max_tokens")
@@ -297,7 +297,7 @@ class Bounds(TwoServers):
 
     def test_numbers_at_their_bounds_are_taken(self) -> None:
         def check(name: str, key: str, schema: Schema) -> None:
-            least = schema.get("minimum", 5e-324)  # else it is above 0
+            least = schema.get("minimum", 5e-324)  # without a minimum, numbers above 0 are allowed
             for value in (least, schema["maximum"], None):
                 status, error = self.ask(name, key, value)
                 self.assertIn(status, (409,) if key == "position" and value else (200,), (value, error))
@@ -314,7 +314,7 @@ class Bounds(TwoServers):
             least = beyond(schema["minimum"], -1, schema) if "minimum" in schema else 0
             values = [least, beyond(schema["maximum"], 1, schema), 1e300, "1", True]
             if (name, key) == ("ImageRequest", "top_p"):
-                values.remove(0)  # with temperature 0
+                values.remove(0)  # valid at temperature 0
             for value in values:
                 status, error = self.ask(name, key, value)
                 self.assertEqual(status, 400, (value, error))
@@ -339,10 +339,10 @@ class Bounds(TwoServers):
 
 
 class Failures(unittest.TestCase):
-    """The events of a stream that fails are as described, and the last says why."""
+    """The events of a failed stream match the description, and the last event has the reason."""
 
     def events_until_stopped(self, model: str, path: str, body: Schema) -> tuple[list[Any], Schema, Served]:
-        """The events of a stream whose server is told to stop."""
+        """The events of a stream whose server is stopped."""
         served = Served("--grace-ms", "0", model=model)
         try:
             connection = http.client.HTTPConnection(served.server.http, timeout=PATIENCE)

@@ -1,11 +1,11 @@
-"""Writes a bundle that says what a script tells it to, so that tests see answers of a known form.
+"""Writes a bundle that follows a script, so that tests know the form of its answers.
 
     python3 tests/end_to_end/scripted.py FOLDER
 
-A script is a list of tokens, each a piece of text. The next token depends on the last one alone: the
+A script is a list of tokens, each a piece of text. The next token depends only on the last one: the
 embedding is one-hot, the only layer adds zeros, and the head is a table of next tokens. The weights are
-so large that sampling always takes the likeliest token. The chat template ends a prompt with the cue of
-a script: if there are tools and the user spoke last, the model thinks and calls the tool `depth` twice;
+so large that sampling always takes the likeliest token. The chat template ends a prompt with a script's
+cue: if there are tools and the user spoke last, the model reasons and calls the tool `depth` twice;
 otherwise it answers. Python's standard library is enough to run this.
 """
 
@@ -18,7 +18,7 @@ import pathlib
 import sys
 from typing import Any
 
-# The scripts read as answers.
+# The texts of the scripts as answers.
 THINKING, REMARK = "The user asks about the ford.", "I measure it."
 CALLS = [("depth", {"at": "the ford"}), ("depth", {"at": "the bridge"})]
 THINKING_AGAIN, ANSWER = "The result is there.", "Two metres at the ford."
@@ -49,7 +49,7 @@ TEMPLATE = """\
 
 
 def tokenizer_of(tokens: list[str]) -> dict[str, Any]:
-    """A tokenizer of bytes, and of `tokens` after them."""
+    """A tokenizer of bytes, followed by `tokens`."""
     letters = {f"<0x{byte:02X}>": byte for byte in range(256)}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     added = [
@@ -80,7 +80,7 @@ def config_of(name: str, values: int) -> dict[str, Any]:
 
 
 def tensors_of(following: list[int]) -> dict[str, tuple[list[int], array.array[float]]]:
-    """By name the shape and the numbers of each tensor; `following` has the token after each one."""
+    """Maps names to the shape and numbers of each tensor. `following` has the token after each token."""
     values = len(following)
 
     def table(*places: tuple[int, int], scale: float = 1) -> array.array[float]:
@@ -118,7 +118,7 @@ def write_safetensors(path: pathlib.Path, tensors: dict[str, tuple[list[int], ar
 
 
 def write_scripted(folder: pathlib.Path) -> None:
-    """A bundle with the folder's name."""
+    """Writes a bundle that is named like the folder."""
     tokens = [END, *SCRIPTS, *(piece for pieces in SCRIPTS.values() for piece in pieces)]
     assert len(set(tokens)) == len(tokens), "a piece is said once: it has one next token"
     following = [256] * (256 + len(tokens))

@@ -47,7 +47,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& words, const std::str
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   posix_spawn_file_actions_adddup2(&files, 1, 2);
-  // One arena: what is free is used again at once, so that growth is growth of what is in use.
+  // With one arena, freed memory is reused at once, so growth means more memory in use.
   setenv("MALLOC_ARENA_MAX", "1", 1);
   const int failed = posix_spawn(&pid_, arguments[0], &files, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&files);
@@ -119,8 +119,7 @@ int ServeProcess::open_files() const {
 v1::ModelInfo ServeProcess::info() const {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kPatience);
-  context.set_wait_for_ready(
-      true);  // a server that was flooded may refuse connections for a moment
+  context.set_wait_for_ready(true);  // a flooded server may refuse connections for a moment
   v1::ListModelsResponse models;
   const auto status = v1::Models::NewStub(channel_)->ListModels(&context, {}, &models);
   EXPECT_TRUE(status.ok()) << status.error_message();
@@ -142,7 +141,7 @@ std::shared_ptr<grpc::Channel> ServeProcess::connect(int window) const {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (window > 0) {
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // it would grow
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // the probe would enlarge the window
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, window);
   }
   return grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), arguments);

@@ -1,4 +1,4 @@
-// `runnel serve` as a process of its own, and what the system knows of it.
+// `runnel serve` as a separate process, and what the system reports about it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,13 +16,13 @@
 
 namespace runnel {
 
-// Until what must come counts as never coming: a machine may be busy with other things.
+// Until an event counts as one that never comes: a machine may be busy with other things.
 inline constexpr std::chrono::seconds kPatience{120};
 
-// A child process; killed at the end if it still runs.
+// A child process. The destructor kills it if it still runs.
 class ChildProcess {
  public:
-  // Starts `words`, its output in `log`.
+  // Starts the command `words`. Its output goes to `log`.
   ChildProcess(const std::vector<std::string>& words, const std::string& log);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
@@ -31,7 +31,7 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   bool runs();
   void send(int signal) const;
-  // Waits for its end: the exit code, 128 + signal, or -1 when it does not come.
+  // Waits for its end. Returns the exit code, 128 + signal, or -1 if it does not end.
   int wait();
 
  private:
@@ -40,7 +40,7 @@ class ChildProcess {
   bool ended_ = false;
 };
 
-// Serves an endless model of eleven symbols with random weights, always the same.
+// Serves an endless model of eleven symbols. Its random weights are always the same.
 class ServeProcess {
  public:
   explicit ServeProcess(const std::vector<std::string>& flags);
@@ -48,21 +48,21 @@ class ServeProcess {
   const std::string& address() const { return address_; }
   int port() const;
   bool runs() { return process_->runs(); }
-  // SIGTERM, and the exit code.
+  // Sends SIGTERM. Returns the exit code.
   int stop();
 
   int64_t resident_bytes() const;
   int open_files() const;
   int64_t sessions() const;
   int64_t sessions_free() const;
-  // How often its log has these words.
+  // The number of times that its log contains these words.
   int64_t times_logged(const std::string& words) const;
 
-  // A connection of its own. `window`: bytes that may be on their way to a call that does not read;
-  // 0: as many as gRPC likes.
+  // A new connection. `window`: the bytes that may be in flight to a call that does not read, or 0
+  // for gRPC's own choice.
   std::shared_ptr<grpc::Channel> connect(int window = 0) const;
 
-  // The path of a file of its own in a directory that goes with it.
+  // The path of a file in this process's own temporary directory.
   std::string file(const std::string& name) const { return directory_.path() + "/" + name; }
 
  private:
@@ -77,7 +77,7 @@ class ServeProcess {
 // The program under test.
 std::string runnel_program();
 
-// True as soon as `holds`; false when it never does.
+// Waits until `holds` returns true. False if it never does.
 bool comes_to_hold(const std::function<bool()>& holds);
 
 }  // namespace runnel

@@ -1,4 +1,4 @@
-"""Sessions that survive kill -9 of their server: nothing that clients have heard is lost.
+"""Sessions survive kill -9 of their server: nothing that clients have heard is lost.
 
 Needs grpcio and protobuf.
 """
@@ -30,7 +30,7 @@ class Client(Tenant):
         super().__init__(grpc.insecure_channel(f"127.0.0.1:{server.port()}"), None)
 
     def ask(self, session: str, count: int, prompt: Sequence[int] = (65,), position: int | None = None) -> Any:
-        """The stream of a call in a session."""
+        """Starts a call on a session. Returns its stream."""
         inference = messages.inference()
         request = inference.GenerateRequest(max_values=count)
         request.sampling.seed = 7
@@ -46,7 +46,7 @@ class Client(Tenant):
         return call(request, timeout=PATIENCE)
 
     def hear(self, session: str, count: int, position: int | None = None) -> tuple[list[int], int]:
-        """The values of a call, and where the session is after it."""
+        """Makes a call. Returns its values and the session's position after it."""
         events = list(self.ask(session, count, position=position))
         values = [value for event in events for run in event.values.runs for value in run.values]
         return values, events[-1].finished.usage.position
@@ -78,14 +78,14 @@ class StorageTest(unittest.TestCase):
                 heard = client.hear(session, 20, position=position if session == "runs" else None)
                 self.assertEqual(heard, untouched.hear(session, 20), f"{session} after {crash} crashes")
             position = heard[1]
-            cut_off = client.ask("runs", 1 << 20)  # too long for anybody to have read it
+            cut_off = client.ask("runs", 1 << 20)  # so long that it cannot have ended
             next(cut_off)
             server.process.kill()
             self.assertNotEqual(server.process.wait(PATIENCE), 0)
             with self.assertRaises(grpc.RpcError):
                 list(cut_off)
             server, client = self.serve(*self.flags)
-            # The lease is of ten minutes, and the server that had it is dead.
+            # The lease lasts ten minutes, and the server that held it is dead.
             with self.assertRaises(grpc.RpcError) as refused:
                 client.hear("runs", 20)
             self.assertEqual(refused.exception.code(), grpc.StatusCode.ABORTED)

@@ -1,8 +1,8 @@
-"""TLS and keys over real connections: `runnel serve`, its commands, and grpcio as a client that is not ours.
+"""TLS and keys over real connections: `runnel serve`, its commands, and grpcio as a client by others.
 
     RUNNEL=build/release/runnel tests/end_to_end/tls_test.py
 
-Run by ctest (end_to_end.tls), which sets what it needs.
+Run by ctest (end_to_end.tls), which sets the environment.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from runnel_client.errors import AccessError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
-PATIENCE = 120.0  # seconds until what must come counts as never coming: the machine may be busy with other things
-WHOLE = 5 * PATIENCE  # the same, of a call that computes
+PATIENCE = 120.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
+WHOLE = 5 * PATIENCE  # the same for a call that computes
 HEALTH = ("health", "--timeout", str(PATIENCE))
 SECRET = "a-key-of-no-use-0123456789"
 pb = messages.inference()
@@ -57,13 +57,13 @@ def runnel(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def shown(address: str) -> str:
-    """The certificate that a new connection is shown."""
+    """The certificate that the server sends on a new connection."""
     host, _, port = address.rpartition(":")
     return ssl.get_server_certificate((host, int(port)))
 
 
 class Place:
-    """A folder with certificates in it, and the server that uses them."""
+    """A folder with certificates, and the server that uses them."""
 
     def __init__(self) -> None:
         self.holder = tempfile.TemporaryDirectory(prefix="runnel_tls_")
@@ -226,14 +226,14 @@ class Tls(unittest.TestCase):
 
     def test_a_stream_goes_on_while_certificate_and_authority_change(self) -> None:
         samples, values = 64, 512
-        # The stream is not read while the certificates change.
+        # The client does not read the stream while the certificates change.
         with self.place.serving("--stall-timeout-ms", "600000", bundle="zoo/text-small") as address:
             with grpc.secure_channel(address, self.credentials()) as channel:
                 stream = draw(channel, values, model="text-small", samples=samples)
                 got = drawn([next(stream), next(stream)])
                 before = shown(address)
                 self.assertLess(got, samples * values)
-                (self.place.ours / "ca.key").unlink()  # another authority: what was trusted is no more
+                (self.place.ours / "ca.key").unlink()  # makes a new authority, so the old certificates lose their trust
                 certificates(self.place.ours)
                 self.assertTrue(wait_until(lambda: shown(address) != before), self.place.log.read_text())
                 self.assertEqual(got + drawn(stream), samples * values)
@@ -266,7 +266,7 @@ class Tls(unittest.TestCase):
 
     def test_who_waits_is_served_by_a_server_that_comes_later(self) -> None:
         path, process = self.place.path, os.getpid()
-        # An address of this test alone: nobody else takes its port before the server comes.
+        # Only this test uses this address, so no other program takes its port before the server starts.
         with socket.create_server((f"127.1.{process >> 8 & 255}.{process & 255}", 0)) as nobody:
             address = "{}:{}".format(*nobody.getsockname())
             known = ("--server", address, "--tls-ca", path("ca.pem"), "--tls-name", "localhost")
@@ -295,7 +295,7 @@ class Tls(unittest.TestCase):
 
 
 class Recorder(grpc.GenericRpcHandler):
-    """A server that notes which authorization each call brings."""
+    """A server that records the authorization header of each call."""
 
     def __init__(self) -> None:
         self.heard: list[str | None] = []

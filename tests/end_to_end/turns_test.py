@@ -1,5 +1,5 @@
-"""A conversation that is sent again at every turn outlives its server: the next server gives the same answers.
-Another begins at a stored state, and one travels in state tokens.
+"""A conversation that the client sends again at every turn survives its server: the next server gives the same answers.
+Another conversation starts from a stored state, and one continues with state tokens.
 """
 
 import json
@@ -35,7 +35,7 @@ class Talk:
         self.messages: list[dict[str, str]] = []
 
     def ask(self, server: Server, turn: int) -> tuple[str, int, int]:
-        """The answer, and the tokens of the prompt, all of them and the cached ones."""
+        """The answer, and the number of prompt tokens: all, and those from the cache."""
         self.messages.append({"role": "user", "content": f"Where does the river go, at turn {turn}?"})
         body = {"model": MODEL, "messages": self.messages, "max_completion_tokens": 24, "seed": turn}
         told = json.loads(request(server, "/v1/chat/completions", body))
@@ -46,7 +46,7 @@ class Talk:
 
 
 class Turns(unittest.TestCase):
-    """One conversation, on servers that die and on one that does not."""
+    """The same conversation on servers that are killed and on one that is not."""
 
     def serve(self, *flags: str) -> Server:
         server = Server("--http-address", "127.0.0.1:0", TEMPLATE, *flags, bundle=f"zoo/{MODEL}")

@@ -1,4 +1,4 @@
-"""More completions at once than there are states: they wait for one, or hear at once that there is none."""
+"""More completions at once than there are states: they wait for a state, or are refused at once."""
 
 import concurrent.futures
 import json
@@ -15,7 +15,7 @@ CALLS = 64
 
 
 class Waiting(unittest.TestCase):
-    """By HTTP, whose clients do not expect to be refused."""
+    """Uses HTTP, whose clients do not expect refusals."""
 
     def serve(self, *flags: str) -> Server:
         server = Server(
@@ -48,7 +48,7 @@ class Waiting(unittest.TestCase):
         return int(found[1])
 
     def complete_all(self) -> list[tuple[int, str]]:
-        """All calls at once."""
+        """Makes all calls at once."""
         together = threading.Barrier(CALLS)
 
         def one(number: int) -> tuple[int, str]:

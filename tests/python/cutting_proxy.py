@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections after a number of bytes of a server's answers."""
+"""A TCP proxy that cuts each connection after a number of bytes of the server's answers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 
 class CuttingProxy:
-    """Listens on `address` from when it is made to the end of its block."""
+    """Listens on `address` from its construction to the end of its `with` block."""
 
     def __init__(self, server: str, cuts: Sequence[int]):
-        """`cuts`: the bytes that each connection may bring before it is cut, in turn; later ones are not cut."""
+        """`cuts`: after how many bytes each connection is cut, in order. Later connections are not cut."""
         host, _, port = server.rpartition(":")
         self._server, self._cuts = (host, int(port)), list(cuts)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -51,7 +51,7 @@ class CuttingProxy:
 
 
 def _pass_on(source: socket.socket, target: socket.socket, most: int | None) -> None:
-    """Passes bytes on until one side ends or `most` have passed, then ends both."""
+    """Forwards bytes until one side ends or `most` bytes have passed, then closes both."""
     with contextlib.suppress(OSError):
         while most is None or most > 0:
             found = source.recv(4096 if most is None else min(most, 4096))

@@ -1,4 +1,4 @@
-"""Tests with a real server share this. Without the program, grpcio, protobuf or protoc they are skipped."""
+"""Helpers for tests with a real server. Tests are skipped if the program, grpcio, protobuf or protoc is missing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def eventually(holds: Callable[[], bool], patience: float = PATIENCE) -> bool:
 
 
 def served(handler: grpc.GenericRpcHandler, stack: contextlib.ExitStack) -> str:
-    """The address of a server of the test's own, which ends with `stack`."""
+    """The address of a server that only this test uses. It stops with `stack`."""
     server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[handler])
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()

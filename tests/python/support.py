@@ -1,6 +1,6 @@
 """Helpers that the tests of the Python tools share.
 
-A test that lacks a package ends with 77, which ctest shows as skipped, and says what is missing.
+If a package is missing, a test names it and exits with 77, which ctest shows as skipped.
 """
 
 import contextlib
@@ -51,14 +51,14 @@ class ToolTest(unittest.TestCase):
         return self.path(name)
 
     def run_tool(self, tool, argv):
-        """Exit code, stdout and stderr of tool.main(argv)."""
+        """Returns exit code, stdout and stderr of tool.main(argv)."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = tool.main(argv)
         return code, out.getvalue(), err.getvalue()
 
     def assert_refused(self, tool, argv, *parts):
-        """The tool ends with 2 and one line on stderr with every part, and leaves nothing."""
+        """The tool exits with 2, prints one line with every part to stderr, and leaves no files."""
         before = sorted(os.listdir(self.dir))
         code, out, err = self.run_tool(tool, argv)
         self.assertEqual(code, 2, f"argv {argv}: printed {out}")

@@ -1,4 +1,4 @@
-"""What the Python client says of an address that is wrong, or where no server answers. Starts no server of runnel."""
+"""Errors of the Python client for a wrong address, or if no server answers. Starts no server of runnel."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ ONCE = Retry(attempts=1)
 
 @contextlib.contextmanager
 def listener(answer):
-    """The address of a socket, whose connections `answer` gets one after the other."""
+    """The address of a socket. `answer` gets its connections one after the other."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def accept():
@@ -94,7 +94,7 @@ class AddressTest(unittest.TestCase):
 
 class SilenceTest(unittest.TestCase):
     def message_of(self, where, access=None):
-        """What both clients say when no server answers; both say the same."""
+        """The error of the client if no server answers. The asyncio client must give the same."""
 
         async def ask():
             async with aio.Client(where, retry=ONCE, access=access) as client:
@@ -121,7 +121,7 @@ class SilenceTest(unittest.TestCase):
             server = stack.enter_context(socket.socket())
             server.bind(("127.0.0.1", 0))
             server.listen(0)
-            for _ in range(3):  # once its queue is full, the system drops what comes
+            for _ in range(3):  # fills the queue, so the system drops further connections
                 waiting = stack.enter_context(socket.socket())
                 waiting.setblocking(False)
                 waiting.connect_ex(server.getsockname())
@@ -144,7 +144,7 @@ class SilenceTest(unittest.TestCase):
             folder = pathlib.Path(name)
             script = pathlib.Path(support.ROOT) / "scripts/certificates"
             subprocess.run([script, folder, "served.example"], check=True, capture_output=True)
-            # As strictly as Python looks at them from 3.13 on.
+            # As strict as the checks of Python 3.13 and later.
             strictly = ["openssl", "verify", "-x509_strict", "-CAfile", str(folder / "ca.pem")]
             subprocess.run(
                 [*strictly, str(folder / "server.pem"), str(folder / "client.pem")], check=True, capture_output=True

@@ -1,4 +1,4 @@
-"""runnel_client.bundle: limits, the safetensors files that it writes, and what it refuses."""
+"""runnel_client.bundle: its limits, the safetensors files that it writes, and its refusals."""
 
 import copy
 import json
@@ -43,7 +43,7 @@ def constant(path, name):
 
 
 def changed(**changes):
-    """CONFIG with keys replaced: model__heads=4 is model.heads; None removes."""
+    """CONFIG with replaced keys: model__heads=4 sets model.heads, and None removes a key."""
     config: dict[str, Any] = copy.deepcopy(CONFIG)
     for path, value in changes.items():
         *parents, key = path.split("__")

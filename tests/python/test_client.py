@@ -1,4 +1,4 @@
-"""The Python client against a real server, a connection that breaks, and a server that is full."""
+"""The Python client against a real server, over a broken connection, and against a full server."""
 
 import asyncio
 import contextlib
@@ -30,15 +30,15 @@ from runnel_client.options import Options
 from runnel_client.results import SessionInfo
 
 MODELS = [ROOT / "zoo" / name for name in ("mnist-small", "cifar10-small", "text-small", "text-endless-small")]
-# Seconds until what must come counts as never coming. The longest call takes a few on a machine that does nothing else.
+# Seconds until an event counts as one that never comes. The longest call takes a few seconds on an idle machine.
 PATIENCE = 600.0
-SETTLING = (*wire.SETTLING, *[0.1] * 6000)  # likewise, for the end of a call that was cancelled
+SETTLING = (*wire.SETTLING, *[0.1] * 6000)  # the same for the end of a cancelled call
 pb = messages.inference()
 
 
 @contextlib.contextmanager
 def at_first_pause(client, act):
-    """Has another thread act as soon as the client waits before it tries again."""
+    """Lets another thread act as soon as the client waits before a retry."""
     paused, wait = threading.Event(), client._closed.wait
 
     def announced_wait(pause):
@@ -57,7 +57,7 @@ def at_first_pause(client, act):
 
 
 class ServedTest(unittest.TestCase):
-    """Has a server at self.address, and a client of it."""
+    """Has a server at self.address and a client that is connected to it."""
 
     address: str
 
@@ -142,7 +142,7 @@ class CallsTest(ServedTest):
     def test_samples_of_one_prompt(self):
         stream = self.client.generate("A", model="text-small", samples=3, max_values=5, stop=["e", [32]], seed=1)
         samples = stream.samples()
-        self.assertEqual([sample.position for sample in samples], [2, 2, 2])  # after the model's first value
+        self.assertEqual([sample.position for sample in samples], [2, 2, 2])  # after the begin value
         for sample in samples:
             stopped = sample.values[-1:] in ([ord("e")], [32])
             self.assertEqual(sample.finished.reason, "STOP" if stopped else "LENGTH")
@@ -243,7 +243,7 @@ class CallsTest(ServedTest):
             with session.generate(max_values=60_000) as stream:
                 next(iter(stream))
             self.assertEqual(list(stream), [])
-            # The next call waits until the server has let go of the session.
+            # The next call waits until the server has released the session.
             self.assertEqual(len(list(session.generate(max_values=3).values())), 3)
 
     def test_a_closed_client_does_not_try_again(self):
@@ -329,7 +329,7 @@ class SessionTest(ServedTest):
 
 
 class StateTest(ServedTest):
-    """States as files, and as beginnings that the server has stored."""
+    """States as files, and states on the server from which sequences start."""
 
     def setUp(self):
         super().setUp()
@@ -388,7 +388,7 @@ class StateTest(ServedTest):
             self.assertEqual(session.info().position, 19)
 
     def test_what_a_session_takes_in_is_not_taken_twice(self):
-        # With a position the second try is refused. Without one there is none.
+        # With an expected position the server refuses the retry. Without one the client does not retry.
         for expected, error, tries in ((0, errors.Aborted, 2), (None, errors.Unavailable, 1)):
             with self.client.session(model="text-endless-small") as session:
                 proxy = self.stack.enter_context(CuttingProxy(self.address, (700,)))
@@ -403,7 +403,7 @@ class StateTest(ServedTest):
 
 
 class TokensTest(unittest.TestCase):
-    """Text to values and back, by the HTTP port."""
+    """Converts text to values and back, on the HTTP port."""
 
     def setUp(self):
         self.stack = contextlib.ExitStack()
@@ -450,7 +450,7 @@ class TokensTest(unittest.TestCase):
 
 
 class BrokenConnectionTest(ServedTest):
-    """The whole of an answer is what an unbroken connection brings, whatever the places where it is cut."""
+    """An answer is the same as on an unbroken connection, wherever the connection is cut."""
 
     CUTS = (700, 1500, 2500)
 
@@ -512,7 +512,7 @@ class BrokenConnectionTest(ServedTest):
 
 
 class Refusing(grpc.GenericRpcHandler):
-    """Refuses so many calls, each with a pushback, and answers the next one."""
+    """Refuses `refusals` calls, each with a pushback, and answers the next one."""
 
     def __init__(self, refusals, pushback):
         self.left, self.pushback, self.asked = refusals, pushback, []
@@ -534,7 +534,7 @@ class Refusing(grpc.GenericRpcHandler):
 
 
 class Recorder(grpc.GenericRpcHandler):
-    """Knows no call, and keeps what each carries."""
+    """Has no methods, but records the metadata of each call."""
 
     def __init__(self):
         self.calls = []
@@ -544,7 +544,7 @@ class Recorder(grpc.GenericRpcHandler):
 
 
 class Losing(grpc.GenericRpcHandler):
-    """Passes calls on to a server, and loses the first answers."""
+    """Forwards calls to a server, and loses the first `lost` answers."""
 
     def __init__(self, address, lost):
         self.channel, self.left = grpc.insecure_channel(address), lost
@@ -564,7 +564,7 @@ class Losing(grpc.GenericRpcHandler):
 
 
 def serve(test, handler):
-    """The address of a server of this process that lasts as long as the test."""
+    """The address of a server in this process that runs until the test ends."""
     server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[handler])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -573,7 +573,7 @@ def serve(test, handler):
 
 
 class LostAnswerTest(ServedTest):
-    """A session is made and deleted once, though the answer is lost and the call made again."""
+    """A session is made and deleted once, even if the answer is lost and the client retries."""
 
     def losing(self, lost=1):
         handler = Losing(self.address, lost)
@@ -678,7 +678,7 @@ class FullServerTest(unittest.TestCase):
         )
 
     def test_a_full_server_is_asked_again_when_it_says(self):
-        handler = Refusing(8, "50")  # more than a lost connection may fail
+        handler = Refusing(8, "50")  # more than the allowed number of lost connections
         with Client(serve(self, handler)) as client:
             stream = client.generate([1])
             self.assertEqual(list(stream.values()), [5])

@@ -1,4 +1,4 @@
-"""runnel_client.command: one-line errors, and for a missing package what installs it in this interpreter."""
+"""runnel_client.command: errors of one line. If a package is missing, they say how to install it here."""
 
 import contextlib
 import io
@@ -12,7 +12,7 @@ from runnel_client.errors import BundleError
 
 
 def pretend(**changes):
-    """A patched sys, with prefix, base_prefix or executable of another interpreter."""
+    """Patches sys with prefix, base_prefix or executable of another interpreter."""
     return unittest.mock.patch.multiple(sys, **changes)
 
 

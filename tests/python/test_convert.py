@@ -29,7 +29,7 @@ WIDTH, POSITIONS = 10, 11
 
 
 def encoder(prefix="transformer.", width=WIDTH, layers=LAYERS, final_norm=True):
-    """A state dict of the encoder, random, in the order in which torch saves it."""
+    """A random state dict of the encoder, in the order in which torch saves it."""
     state = collections.OrderedDict()
 
     def linear(name, out, inputs):
@@ -57,7 +57,7 @@ def encoder(prefix="transformer.", width=WIDTH, layers=LAYERS, final_norm=True):
 
 
 def model(values=256, outputs=6, value_width=6, table=(1, POSITIONS, 4), **sizes):
-    """A whole model under the names of the authors' code."""
+    """A whole model with the names of the authors' code."""
     state = collections.OrderedDict()
     state["pos_embedding.pe"] = torch.randn(*table)
     state["value_embedding.weight"] = torch.randn(values, value_width)
@@ -74,7 +74,7 @@ def without(state, *names):
 
 
 def renamed(state, **names):
-    """Names with '.' for '__' replaced at their start."""
+    """Replaces the starts of names. '__' in a keyword means '.'."""
     pairs = [(old.replace("__", "."), new) for old, new in names.items()]
     out = collections.OrderedDict()
     for name, tensor in state.items():
@@ -100,7 +100,7 @@ class ConvertTest(ToolTest):
         return self.path(name)
 
     def convert(self, *argv):
-        """The config and the tensors of the bundle that the flags give."""
+        """The config and the tensors of the bundle that the tool writes with these flags."""
         code, out, err = self.run_tool(convert, [*argv, "--out", self.path("bundle")])
         self.assertEqual((code, err), (0, ""))
         self.assertIn(self.path("bundle"), out)
@@ -681,7 +681,7 @@ class RefusesTest(ConvertTest):
         for name, extra in (
             ("evil2", {}),
             ("evil3", {"lr": 1e-4}),
-        ):  # a float takes a path of its own in torch 1.13
+        ):  # torch 1.13 handles a float in its own way
             torch.save({"model_state": Evil(), **extra}, self.path(name))
             self.refuse([self.path(name), *self.flags], name, "torch.save", "mkdir")
             legacy = {"model_state": Evil(), **extra}
@@ -724,7 +724,7 @@ class ProgramTest(ConvertTest):
 
 
 class VerifyTest(ConvertTest):
-    """--verify, against outputs of training/network.py: another implementation than the reference it runs."""
+    """--verify, with outputs of training/network.py, which is independent of the reference that --verify runs."""
 
     def setUp(self):
         super().setUp()
@@ -732,7 +732,7 @@ class VerifyTest(ConvertTest):
         self.checkpoint = self.save(self.state)
 
     def recording(self, heads=3, activation="relu", flags=(), **renamed):
-        """A .npz with what the checkpoint computes with these flags."""
+        """Writes a .npz with the checkpoint's outputs for these flags."""
         argv = ["--heads", str(heads), "--image", "4x3x1", "--activation", activation, *flags]
         config, _ = self.convert(self.checkpoint, *argv)
         network = Network(config).double()

@@ -1,4 +1,4 @@
-"""The messages of failed calls in the words of the Python client, without a server."""
+"""Messages of failed calls use the words of the Python client. Needs no server."""
 
 import inspect
 import pathlib
@@ -14,7 +14,7 @@ from runnel_client.options import Options
 
 HEADER = pathlib.Path(support.ROOT, "base", "fields.h")
 FIELDS = re.findall(r'string_view k\w+ = "([\w.]+)";', HEADER.read_text())
-# The server sends pages as it likes, and no function takes their tokens.
+# The client reads all pages itself, so no function takes page tokens.
 WITHOUT_OPTION = {"page_size", "page_token"}
 
 
@@ -27,7 +27,7 @@ def hint(text):
 
 
 def parameters():
-    """The names of all that a caller may give."""
+    """The names of all options that a caller may set."""
     names = set(Options.__annotations__)
     for owner in (client.Client, client.Session):
         for _, function in inspect.getmembers(owner, inspect.isfunction):

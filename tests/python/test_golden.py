@@ -1,4 +1,4 @@
-"""The golden files of the fast-transformers classes agree with a second model, written in numpy."""
+"""The golden files of the fast-transformers classes agree with a second implementation in numpy."""
 
 import json
 import os
@@ -16,13 +16,13 @@ def load(directory):
 
 
 def linear_transformers():
-    """Names of the golden models that fast-transformers has classes for."""
+    """The names of golden models for which fast-transformers has classes."""
     names = []
     for name in os.listdir(GOLDEN):
         path = os.path.join(GOLDEN, name, "config.json")
         if os.path.exists(path):
             with open(path, encoding="utf-8") as file:
-                model = json.load(file).get("model")  # None: a published model's own config
+                model = json.load(file).get("model")  # None: the config of a published model
             if model is not None and "family" not in model:
                 names.append(name)
     return names

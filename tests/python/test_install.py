@@ -1,6 +1,6 @@
-"""README's Python part as a newcomer follows it, in a virtual environment of any Python. Needs PyPI.
+"""Follows the Python part of README in a new virtual environment, like a newcomer. Needs PyPI.
 
-Run by ctest (python.install) for `make test-clients`. The server has another port.
+Run by ctest (python.install) for `make test-clients`. The server uses another port.
 """
 
 import os
@@ -33,7 +33,7 @@ class InstallTest(unittest.TestCase):
         for name in ("python", "proto"):
             shutil.copytree(ROOT / name, self.folder / name, ignore=ignored)
         shutil.copy(ROOT / "LICENSE", self.folder)
-        # The first python3 that a newcomer has, and no protoc.
+        # A newcomer's first python3, without protoc.
         (self.folder / "bin").mkdir()
         first = subprocess.run(["python3", "-c", "import sys; print(sys.executable)"], capture_output=True, check=True)
         for name, program in (
@@ -44,7 +44,7 @@ class InstallTest(unittest.TestCase):
             (self.folder / "bin" / name).symlink_to(program or "missing")
 
     def run_readme(self, address):
-        """What README's commands and program print."""
+        """The output of README's commands and program."""
         start = "The same from Python"
         program = block(start, "python").replace("127.0.0.1:50051", address)
         (self.folder / "program.py").write_text(program)

@@ -1,4 +1,4 @@
-"""All Python of the tree passes ruff and mypy and is formatted, by the settings of python/pyproject.toml."""
+"""All Python of the repository passes ruff and mypy and is formatted, with python/pyproject.toml's settings."""
 
 import subprocess
 import unittest
@@ -10,7 +10,7 @@ SETTINGS = "python/pyproject.toml"
 
 
 def python_files():
-    """Every file of the tree that is Python, by its name or by its first line."""
+    """Every Python file of the repository, found by its name or its first line."""
     listed = ["git", "ls-files", "-co", "--exclude-standard", "*.py", "scripts", "packaging"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     return [name for name in names if (ROOT / name).is_file() and is_python(name)]

@@ -1,4 +1,4 @@
-"""Calls of a session whose answers are lost: each says where the session is, so that none takes effect twice."""
+"""Calls on a session whose answers are lost. Each names the session's position, so no call takes effect twice."""
 
 import asyncio
 import contextlib
@@ -22,13 +22,13 @@ UNKNOWN, UNAVAILABLE = grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE
 
 
 class Proxy(grpc.GenericRpcHandler):
-    """Passes calls on to a server. Ends Generate calls after some messages as a proxy does whose server dies."""
+    """Forwards calls to a server. Ends Generate calls after some messages, like a proxy whose server dies."""
 
     def __init__(self, address):
         self.channel = grpc.insecure_channel(address)
         self.status = UNKNOWN  # of a call that it ends
-        self.cuts = []  # messages that pass before the end, of the next Generate calls
-        self.calls, self.positions = [], []  # methods; expected_position of Generate calls
+        self.cuts = []  # for each next Generate call, the number of messages before its end
+        self.calls, self.positions = [], []  # the methods, and expected_position of Generate calls
 
     def service(self, details):
         name = details.method.split("/")[-1]
@@ -49,7 +49,7 @@ class Proxy(grpc.GenericRpcHandler):
             if cut is None:
                 yield from call
             else:
-                yield from list(call)[:cut]  # the server has finished the call
+                yield from list(call)[:cut]  # list() waits until the server has finished the call
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
         if cut is not None:
@@ -114,7 +114,7 @@ class LostAnswersTest(unittest.TestCase):
 
     def test_values_that_a_score_has_fed_are_counted(self):
         with self.client.session() as session:
-            session.score("a", keep=True)  # of a new sequence, the first value may have no log-probability
+            session.score("a", keep=True)  # the first value of a new sequence may have no log-probability
             session.generate(max_values=2).samples()
             session.score("bcd", keep=True)
             session.score("x")

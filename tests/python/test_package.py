@@ -1,4 +1,4 @@
-"""The distribution: what sdist and wheel hold, and what an installed tool or client does in its own environment."""
+"""The contents of sdist and wheel, and how installed tools and the installed client behave."""
 
 import os
 import pathlib
@@ -46,7 +46,7 @@ def run(*command, **variables):
 
 
 def check_out(folder):
-    """What the package is built from, as a clone has it."""
+    """A copy of the files that the package is built from, as in a clone."""
     for name in ("python", "proto"):
         shutil.copytree(ROOT / name, folder / name, ignore=IGNORED)
     shutil.copy(ROOT / "LICENSE", folder)
@@ -75,7 +75,7 @@ class PackageTest(unittest.TestCase):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def files_of(self, pattern):
-        """The files of the sdist or the wheel: their content by name."""
+        """The files of the sdist or wheel, as a map from name to content."""
         [path] = (self.folder / "dist").glob(pattern)
         if path.suffix == ".whl":
             with zipfile.ZipFile(path) as archive:

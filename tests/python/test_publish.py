@@ -1,4 +1,4 @@
-"""scripts/runnel-convert on checkpoints of published families, and the reader of torch's files without torch."""
+"""scripts/runnel-convert on checkpoints of published families, and reading torch's files without torch."""
 
 import collections
 import io
@@ -23,7 +23,7 @@ from runnel_client.errors import BundleError
 
 
 def official():
-    """Some of an RWKV-7's tensors: of three types, one a view of another, one not in the order of its shape."""
+    """Some tensors of an RWKV-7: of three types, one a view of another, one with strides out of order."""
     table = torch.randn(6, 4)
     return collections.OrderedDict(
         {
@@ -42,7 +42,7 @@ def mamba():
 
 
 class Call:
-    """Pickles as a call of any function."""
+    """Is pickled as a call of any function."""
 
     def __init__(self, function, *args):
         self.call = (function, args)
@@ -197,7 +197,7 @@ class PublishTest(ToolTest):
         for cut in (*range(0, 300, 7), *range(300, len(content), 101), len(content) - 1):
             with self.assertRaises(BundleError, msg=cut):
                 torch_file.TorchFile(self.write("model.pth", content[:cut]))
-        length = (24).to_bytes(8, "little")  # of the table
+        length = (24).to_bytes(8, "little")  # of the tensor `table`
         self.assertEqual(content.count(length), 1)
         with self.assertRaisesRegex(BundleError, "expected 24 numbers of storage"):
             torch_file.TorchFile(self.write("model.pth", content.replace(length, (25).to_bytes(8, "little"))))

@@ -1,4 +1,4 @@
-"""scripts/runnel-random-bundle: presets, flags, errors, and weights that keep a long run of order one."""
+"""scripts/runnel-random-bundle: presets, flags, errors, and weights that keep long runs in range."""
 
 import json
 import os
@@ -222,15 +222,15 @@ class RandomBundleTest(ToolTest):
             self.assertEqual(self.content(family), first)
 
     def test_hybrids_have_their_makers_tensors(self):
-        """As the equations of make_hybrids.py, which are compared with transformers, read them."""
+        """The shapes agree with the equations of make_hybrids.py, which are compared with transformers."""
         for preset, hybrid in random_hybrids.PRESETS.items():
             size = (preset, len(hybrid.layers), hybrid.values)
             config = random_hybrids.config_of(*size)
-            expected = make_hybrids.Hybrid({"intermediate_size": 4608, **config}).shapes()  # LFM2's is in no key
+            expected = make_hybrids.Hybrid({"intermediate_size": 4608, **config}).shapes()  # LFM2 has no key for it
             self.assertEqual(random_hybrids.shapes_of(*size), expected, preset)
 
     def test_the_gated_family_has_its_makers_tensors(self):
-        """As the equations of make_recurrences.py read them; only the ranks of small products differ."""
+        """The shapes agree with the equations of make_recurrences.py, except for the ranks of small products."""
         for preset, gated in random_gated.PRESETS.items():
             config = random_gated.config_of(preset, gated.layers, gated.values)
             kind = config["model_type"]
@@ -239,7 +239,7 @@ class RandomBundleTest(ToolTest):
                 model = make_recurrences.Rwkv56({**config, "num_heads": config["hidden_size"] // 64})
             elif kind == "mamba":
                 model = make_recurrences.Mamba1(config)
-            else:  # whose tables have two rows more than values
+            else:  # its tables have two rows more than the vocabulary
                 model = make_recurrences.GatedLinear({**config, "vocab_size": gated.values - 2})
             expected = model.shapes()
             found = random_gated.shapes_of(preset, gated.layers, gated.values)

@@ -1,4 +1,4 @@
-"""What the Python client does between attempts at a call, without a server."""
+"""How the Python client joins the attempts of a call and waits between them. Needs no server."""
 
 import math
 import unittest
@@ -34,7 +34,7 @@ class ReceivedTest(unittest.TestCase):
         self.received = Received()
 
     def take(self, *responses):
-        """The runs of another attempt that has these responses."""
+        """The runs that another attempt with these responses adds."""
         self.received.begin_attempt()
         return [run for response in responses for run in self.received.take(response)]
 

@@ -1,4 +1,4 @@
-"""Small checkpoints of published families, served as they are, against the logits of their original code.
+"""Small published checkpoints, served unchanged, against the logits of their original code.
 
 They are not part of the project: the test looks for them in ../shared/data/recurrences and is skipped without them.
 tests/golden/copy_checkpoints.py has put nine of them into tests/golden.
@@ -28,7 +28,7 @@ if not MODELS:
 
 
 def log_probs(folder, values):
-    """Of each token but the first, by the expected logits of the vocabulary."""
+    """The log-probability of each token except the first, from the expected logits of the vocabulary."""
     with np.load(folder / "expected.npz") as expected:
         logits = expected["logits"][:-1, :values].astype(np.float64)
         after = expected["tokens"][1:]

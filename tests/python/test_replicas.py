@@ -1,4 +1,4 @@
-"""A client whose server dies: the same call on another server with the same store continues with the same values."""
+"""A client's server dies. The call continues with the same values on another server with the same store."""
 
 import contextlib
 import pathlib
@@ -18,13 +18,13 @@ from runnel_client import Client, Retry, serving
 from runnel_client.known import BUSY
 
 BUNDLE = ROOT / "zoo" / "text-endless-small"
-LONG = 10_000  # values of a call that has not ended when its first values have come
-VALUES = 1500  # of a call whose answer the store keeps
+LONG = 10_000  # values of a call that still runs when its first values arrive
+VALUES = 1500  # values of a call whose answer the store keeps
 CHUNK = [value % 256 for value in range(100_000)]
 
 
 class Losing(grpc.GenericRpcHandler):
-    """Has one server make the first call and loses its answer. Passes later calls to another server."""
+    """Lets one server make the first call, but loses its answer. Forwards later calls to another server."""
 
     def __init__(self, first, second):
         self.channels = [grpc.insecure_channel(first), grpc.insecure_channel(second)]
@@ -41,14 +41,14 @@ class Losing(grpc.GenericRpcHandler):
 
 
 class Cutting(grpc.GenericRpcHandler):
-    """Passes calls to one server until it has cut a Generate call. Passes later calls to another server."""
+    """Forwards calls to one server until it has cut a Generate call, and later calls to another server."""
 
     def __init__(self, first, second, lose):
-        """`lose` ends a call of the first server, and gives the messages that its client hears."""
+        """`lose` ends a call on the first server. It returns the messages that the client gets."""
         self.channels = [grpc.insecure_channel(first), grpc.insecure_channel(second)]
         self.lose = lose
-        self.cuts = False  # the next Generate call
-        self.generated = 0  # Generate calls
+        self.cuts = False  # whether to cut the next Generate call
+        self.generated = 0  # the number of Generate calls
 
     def service(self, details):
         if details.method.endswith("/Generate"):
@@ -91,7 +91,7 @@ class ReplicasTest(unittest.TestCase):
         return self.stack.enter_context(Client(address, retry=Retry(first_delay=0.01), timeout=PATIENCE))
 
     def client_of_both(self):
-        """Connects to the second server once the first is gone."""
+        """Connects to the second server after the first is gone."""
         return self.client(f"ipv4:{self.first},{self.second}")
 
     def test_a_stream_continues_on_another_server(self):
@@ -122,7 +122,7 @@ class ReplicasTest(unittest.TestCase):
         self.assertEqual(session.info().position, len(CHUNK))
 
     def check_cut_call(self, first, lose, name="cut"):
-        """Has `lose` end a call on the first server. Its client hears the whole call, from the second server."""
+        """`lose` ends a call on the first server. Its client gets the whole call from the second server."""
         handler = Cutting(first, self.second, lose)
         for channel in handler.channels:
             self.stack.callback(channel.close)
@@ -143,18 +143,18 @@ class ReplicasTest(unittest.TestCase):
         self.assertEqual(places, list(range(places[0], places[0] + VALUES)))
         self.assertEqual(stream.finished[0].reason, expected.finished[0].reason)
         self.assertEqual(stream.finished[0].position, expected.finished[0].position)
-        # The next call says by itself where the session is.
+        # The next call names the session's position itself.
         self.assertEqual(
             session.generate(" and ", max_values=20, seed=2).samples()[0].values,
             whole.generate(" and ", max_values=20, seed=2).samples()[0].values,
         )
 
     def test_a_call_that_was_saved_and_not_heard_is_answered_by_another_server(self):
-        for heard in (0, 1, 5):  # messages: none, the beginning, some values
+        for heard in (0, 1, 5):  # number of messages: none, only the first, some values
             process, first = self.serve(f"first-{heard}")
 
             def lose(call, heard=heard, process=process):
-                messages = list(call)  # so the server has saved the call
+                messages = list(call)  # list() waits until the server has saved the call
                 process.kill()
                 process.wait()
                 return messages[:heard]

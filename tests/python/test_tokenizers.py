@@ -1,4 +1,4 @@
-"""Tokenizers give the values of their originals: random texts for each kind of file, and the stored ones."""
+"""Tokenizers give the values of their originals, for random texts with each kind of file and for stored texts."""
 
 import os
 import pathlib

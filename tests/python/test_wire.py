@@ -1,4 +1,4 @@
-"""What the Python client makes of arguments, without a server."""
+"""How the Python client turns arguments into requests. Needs no server."""
 
 import inspect
 import pydoc

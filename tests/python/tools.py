@@ -1,4 +1,4 @@
-"""Where the tests find the Python tools that scripts/setup test installs."""
+"""Finds the Python tools that scripts/setup test installs."""
 
 import pathlib
 import shutil
@@ -10,7 +10,7 @@ SKIPPED = 77
 
 
 def tool(name):
-    """The path of a tool, in build/python or else on PATH; ends the test as skipped where there is none."""
+    """The path of a tool in build/python or PATH. If there is none, the test ends as skipped."""
     found = shutil.which(name, path=str(FOLDER)) or shutil.which(name)
     if found is None:
         print(f"skipped: there is no {name}; scripts/setup test installs it, where PyPI can be reached")

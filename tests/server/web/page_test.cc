@@ -73,7 +73,7 @@ TEST(PageFiles, AreSmallTogether) {
 TEST(PageFiles, NameNoOtherOriginAndNothingInline) {
   for (const PageFile& file : page_files()) {
     std::string text(file.content);
-    for (const std::string name : {"http://www.w3.org/2000/svg"}) {  // a name, which nobody fetches
+    for (const std::string name : {"http://www.w3.org/2000/svg"}) {  // a namespace, never fetched
       for (size_t at = 0; (at = text.find(name)) != std::string::npos;) text.erase(at, name.size());
     }
     for (const char* const no :
