@@ -67,7 +67,7 @@ TEST(LoadPlan, CallsComeAtRandomAtTheRate) {
     last = at;
   }
   EXPECT_NEAR(kCalls / last, 200, 6);
-  // Of exponential pauses the mean square is twice the square of the mean.
+  // Exponential pauses have a mean square of twice the square of the mean.
   EXPECT_NEAR(squares / kCalls * 200 * 200, 2, 0.2);
 }
 

@@ -1,4 +1,4 @@
-"""bench_chat.py of bench/report: what it reads of an answer, and what its page says."""
+"""bench_chat.py of bench/report: the figures that it reads from answers, and its page."""
 
 import contextlib
 import http.server
@@ -46,7 +46,7 @@ class PageTest(unittest.TestCase):
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """Streams what the class was given, whatever is asked."""
+    """Streams the same events for every request."""
 
     events: list[dict[str, Any]] = []
 

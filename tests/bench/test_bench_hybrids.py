@@ -1,4 +1,4 @@
-"""bench_hybrids.py of bench/report: its page, and the figures that it takes from llama.cpp's log."""
+"""bench_hybrids.py of bench/report: its page, and the figures that it reads from llama.cpp's log."""
 
 import unittest
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import bench_hybrids
 
 LIMITS = {"threads": 2, "bf16_gflops": 800.0, "dram_gbps": 40.0, "dram_update_gbps": 50.0}
-# A step of one sequence reads 400 MB in 10 ms, its states in 1 ms, and at position 4,000 40 MB more in 1 ms.
+# One sequence's step reads 400 MB in 10 ms, its states in 1 ms, and at position 4,000 another 40 MB in 1 ms.
 SIZES = {"step_bytes": 400_000_000, "head_bytes": 1, "state_bytes": 25_000_000, "position_bytes": 10_000}
 FIGURES: dict[str, Any] = {
     "machine": {"cpu": "a processor", "cores": 2, "flags": ["avx512f"], "load_average": 0.1, "disturbed": 0.02},

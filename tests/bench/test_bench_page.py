@@ -1,4 +1,4 @@
-"""bench_page.py of bench/report: the order of its rounds, what it reads of a server's process, and its page."""
+"""bench_page.py of bench/report: the order of its rounds, the figures of a server's process, and its page."""
 
 import os
 import unittest

@@ -1,4 +1,4 @@
-"""bench/report/bench_peer.py: the same model as the server's, measured at all, and clear about what it cannot use."""
+"""bench/report/bench_peer.py: it has the server's model, it measures, and it names peers that it cannot use."""
 
 import json
 import os

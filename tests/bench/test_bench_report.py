@@ -1,4 +1,4 @@
-"""bench_report.py and bench_cpu.py of bench/report: the figures listed, the limits they imply, the page, the plots."""
+"""bench_report.py and bench_cpu.py of bench/report: the listed figures, the limits from them, the page, the plots."""
 
 import copy
 import importlib.util
@@ -100,11 +100,11 @@ class BenchReportTest(ToolTest):
         self.assertEqual(limits.state_bytes(), 270336)
         self.assertAlmostEqual(limits.weight_bytes() / 12.6e6, 1, places=2)
         self.assertAlmostEqual(limits.operations_per_value() / 12.9e6, 1, places=2)
-        # One sequence reads the weights from the third cache; its state stays in the second.
+        # One sequence reads the weights from the L3 cache. Its state stays in L2.
         seconds, resource = limits.step(1)
         self.assertEqual(resource, "L3")
         self.assertAlmostEqual(seconds, limits.weight_bytes() / 100e9)
-        # The states of 128 are more than the third cache holds, but arithmetic takes longer.
+        # The states of 128 sequences exceed the L3 cache, but arithmetic takes longer.
         self.assertEqual(limits.step(128)[1], "arithmetic")
         self.assertAlmostEqual(limits.seconds("recur", 128)["DRAM"], 2 * 128 * 270336 / 40e9)
 
@@ -202,7 +202,7 @@ class BenchReportTest(ToolTest):
         self.assertIn("compiled-bf16 by 0.002", bench_report.section(FIGURES))
 
     def test_the_readme_quotes_a_run(self):
-        """Where it does not: one of these tables belongs there."""
+        """If it fails, README needs one of the tables that it prints."""
         root = pathlib.Path(ROOT)
         families = json.loads((root / "docs/benchmarks/cpu_figures.json").read_text(encoding="utf-8"))
         tables = [bench_report.readme_rows(figures) for figures in families.values()]

@@ -1,4 +1,4 @@
-"""bench_text.py of bench/report and its page: who takes part, what a step reads, what is said of it."""
+"""bench_text.py of bench/report and its page: the peers, the bytes that a step reads, and the text about them."""
 
 import json
 import os
@@ -40,7 +40,7 @@ FIGURES: dict[str, Any] = {
 
 
 def without(way):
-    """The figures of a run in which a peer could not be had."""
+    """The figures of a run in which a peer was missing."""
     rates = {name: rate for name, rate in FIGURES["medians"]["RWKV-7 0.1B"].items() if name != way}
     return {**FIGURES, "medians": {"RWKV-7 0.1B": rates}, "missing": {way: "no compiler"}}
 
@@ -53,8 +53,8 @@ class PageTest(unittest.TestCase):
         self.assertIn("| RWKV-7 0.1B | 1.5 | 0.5 | 2.5 |", page)
 
     def test_a_step_is_held_against_memory_and_arithmetic(self):
-        """10 ms of memory, and 0.25 ms or 0.5 ms of arithmetic for each sequence: 98 values/s of one, 1,143 of 16, 667
-        where two threads read all weights."""
+        """10 ms of memory, and 0.25 ms or 0.5 ms of arithmetic for each sequence: 98 values/s for one, 1,143 for 16,
+        667 if two threads each read all weights."""
         page = text_page.page(FIGURES)
         self.assertIn("| RWKV-7 0.1B | 400 MB | 6.2 MB | 82% | 41% | 44% | 22% | 75% |", page)
 
@@ -101,7 +101,7 @@ class QuantizedPageTest(unittest.TestCase):
         self.assertIn("| RWKV-7 0.4B Q4_0 | 0.40 | 0.75 | 0.50 |", self.page)
 
     def test_its_limit_is_memory_alone(self):
-        """A step of one sequence takes 10.25 ms, one of 16 takes 14 ms, or 24 where two threads read all weights."""
+        """A step of one sequence takes 10.25 ms. One of 16 takes 14 ms, or 24 if two threads each read all weights."""
         self.assertIn("| RWKV-7 0.4B Q4_0 | 400 MB | 6.2 MB | 82% | 41% | 44% | 22% | 75% |", self.page)
         self.assertIn("| RWKV-7 0.4B Q4_0 | **2,000** | 1,000 | **2.00x** | - | - |", self.page)
 
@@ -174,7 +174,7 @@ class BenchTextTest(unittest.TestCase):
         self.assertLessEqual(others.share, 1.0)
 
     def step_of(self, tensors):
-        """What weight_bytes() says of a file with these tensors, of so many bytes each."""
+        """The output of weight_bytes() for a file with these tensors and their sizes in bytes."""
         files = bench_text.Files(self.setup, "RWKV-7 0.1B")
         os.makedirs(files.bundle)
         ends = [sum(list(tensors.values())[: index + 1]) for index in range(len(tensors))]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/gpu/gpu_bundle with a build that pretends: what a lean bundle has, and that it stays small."""
+"""bench/gpu/gpu_bundle with a fake build: the contents of a lean bundle, and its small size."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Configures nothing, and builds programs of SIZE bytes that do not compress.
+# Configures nothing, and builds programs of SIZE incompressible bytes.
 CMAKE = """#!/bin/sh
 echo "$@" >>"$CALLS"
 [ "$1" = --build ] || exit 0
@@ -106,7 +106,7 @@ class GpuBundle(unittest.TestCase):
         self.assertEqual(images, {"runnel-gpu/tests/golden/mnist_test_100.idx3-ubyte"})
         calls = (self.place / "calls").read_text()
         self.assertIn("-DRUNNEL_WATCHDOG=OFF -DRUNNEL_CUDA_ARCHITECTURES=90a-real\n", calls)
-        # The generator runs from the bundle alone.
+        # The generator runs with the files of the bundle alone.
         python = next((one for one in (sys.executable, "/usr/bin/python3") if has_numpy(one)), None)
         if python is None:
             self.skipTest("there is no python3 with numpy")

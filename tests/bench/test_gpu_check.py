@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench/gpu/gpu_check with programs that pretend: what it runs, what it takes for a failure, what it leaves."""
+"""bench/gpu/gpu_check with fake programs: the parts that it runs, the failures that it finds, and its files."""
 
 import json
 import os
@@ -65,7 +65,7 @@ class GpuCheck(unittest.TestCase):
             self.program(name, f"cat <<'END'\n{text}\nEND")
         for name in ("test_kernels", "test_models", "test_golden"):
             self.suites(name, f"echo '{TESTS}'")
-        # The server of the demo, and its client.
+        # The demo's server and its client.
         self.program(
             "runnel",
             'case $1 in serve) trap "kill $!; exit 0" TERM; echo "ready address=127.0.0.1:1" >&2; '
@@ -77,7 +77,7 @@ class GpuCheck(unittest.TestCase):
         self.program("nproc", "echo 16")
 
     def root(self):
-        """What gpu_check reads, with a generator of models that makes them at once."""
+        """Copies the files that gpu_check reads, with a generator that makes models at once."""
         root = self.place / "root"
         for path in (
             "bench/gpu/gpu_check",
@@ -89,7 +89,7 @@ class GpuCheck(unittest.TestCase):
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / path, root / path)
         (root / "zoo").symlink_to(ROOT / "zoo")
-        (root / "models" / "rwkv7").mkdir(parents=True)  # code in this repository, and no bundle
+        (root / "models" / "rwkv7").mkdir(parents=True)  # a folder with code, not a bundle
         (root / "scripts" / "runnel-random-bundle").write_text(
             "import pathlib, sys\nat = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\n"
             "at.mkdir(parents=True)\n(at / 'config.json').write_text('{}')\n"
@@ -102,7 +102,7 @@ class GpuCheck(unittest.TestCase):
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def suites(self, name, body):
-        """Tests that pretend to be two suites; `body` gets the filter as $1."""
+        """Makes a program with two suites of tests. `body` gets the filter as $1."""
         listed = "One.\\n  Test\\nTwo.\\n  Test/0  # of it\\n"
         self.program(name, f'case $1 in *list*) printf "{listed}" ;; *) {body} ;; esac')
 
@@ -163,7 +163,7 @@ class GpuCheck(unittest.TestCase):
 
     def test_its_limits_are_under_ten_minutes(self):
         script = (ROOT / "bench" / "gpu" / "gpu_check").read_text()
-        script = re.sub("(?m)^.*tests host.*$", "", script)  # in place of all others
+        script = re.sub("(?m)^.*tests host.*$", "", script)  # this part runs instead of all others
         found = re.findall(r"(?:part|tests|sanitize) \"?([\w$]+)\"? (\d+) ", script)
         limits = {name: int(seconds) for name, seconds in found if name != "$name"}
         self.assertEqual(limits.pop("churn"), 900)
@@ -171,14 +171,14 @@ class GpuCheck(unittest.TestCase):
         tries = len(re.findall(r"(?m)^smoke ", script))
         before = re.findall(r"timeout (\d+) nvidia-smi", script) + re.findall(r"=\$\(bundle mnist (\d+)\)", script)
         self.assertEqual(len(before), 2)
-        twice = limits.pop("steps_$preset")  # RWKV-7 and Mamba-2
+        twice = limits.pop("steps_$preset")  # for RWKV-7 and Mamba-2
         self.assertLessEqual(sum(limits.values()) + 2 * twice + 5 * tries + sum(map(int, before)), 560)
         self.assertIn("\nend=570 ", script)
 
     def test_a_part_gets_no_more_time_than_is_left(self):
         script = (ROOT / "bench" / "gpu" / "gpu_check").read_text()
         self.assertIn("\npart ceilings 8 ", script)
-        # Half a minute in all: most of it is left when the first part begins, however busy the machine is.
+        # Half a minute in all. Most of it is left when the first part begins, even on a busy machine.
         script = script.replace("\nend=570 ", "\nend=30 ").replace("\npart ceilings 8 ", "\npart ceilings 60 ")
         self.gpu_check.write_text(script)
         self.program("gpu_ceilings", "sleep 100")
@@ -218,7 +218,7 @@ class GpuCheck(unittest.TestCase):
         )
         self.assertEqual((engine["gpu"], engine["driver"]), ("A GPU", "580.1"))
         self.assertAlmostEqual(engine["ratio_to_paper"], 2000 / 142.8, 3)
-        self.assertAlmostEqual(engine["ratio_to_peer"], 3.0)  # softmax is another network
+        self.assertAlmostEqual(engine["ratio_to_peer"], 3.0)  # the softmax is another network
         moved = 2 * 6360000 + 2 * 1024 * 270336
         self.assertAlmostEqual(engine["share_of_limit"], 1566000 / (1024 * 4.3e12 / moved), 3)
         self.assertEqual((served["what"], served["batch"], served["per_s"]), ("grpc", 64, 100.0))
@@ -242,7 +242,7 @@ class GpuCheck(unittest.TestCase):
                 check=True,
             )
             self.assertEqual(plot.read_bytes()[:4], b"\x89PNG")
-        cached = 2 * 6360000 + 2 * 64 * 270336  # all of it lies within 30 MB, where reads reach 6 TB/s
+        cached = 2 * 6360000 + 2 * 64 * 270336  # all within 30 MB, where reads reach 6 TB/s
         self.assertAlmostEqual(served["share_of_limit"], 78300 / (64 * 6e12 / cached), 3)
 
     def test_ceilings_stand_beside_the_constants_that_estimate_them(self):
@@ -258,7 +258,7 @@ class GpuCheck(unittest.TestCase):
             "| states read and written, one block | 70 | GB/s | 35 bytes a cycle | memory_block = 40 |",
         ):
             self.assertIn(row + "\n", table)
-        self.assertNotIn("memory =", table)  # it was not measured
+        self.assertNotIn("memory =", table)  # not measured
 
     def test_costs_are_those_that_the_ceilings_measured(self):
         self.assertEqual(self.check("ceilings").returncode, 0)
@@ -289,7 +289,7 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("two cores", self.parts()["cpu_threads"]["skipped"])
 
     def test_a_run_that_is_cut_short_leaves_its_report(self):
-        self.program("gpu_compare", "kill -9 $(ps -o ppid= -p $PPID)")  # what waits for what waits for it
+        self.program("gpu_compare", "kill -9 $(ps -o ppid= -p $PPID)")  # the parent of the program's parent
         self.assertNotEqual(self.check("ceilings", "steps_mnist", "compare").returncode, 0)
         self.assertEqual(len(self.figures()), 1)
 
@@ -318,7 +318,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(ran, ["--gtest_filter=One.Test", "--gtest_filter=Two.Test/0"])
 
     def test_a_few_files_bring_all_of_it_home(self):
-        # A log that does not compress: fifty of its size must fit a file.
+        # A log that does not compress. A file must hold fifty times its size.
         self.program("gpu_sessions", "head -c 3000000 /dev/urandom")
         result = self.check("ceilings", "sessions")
         self.assertEqual(result.returncode, 0, result.stdout)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""bench/gpu/pack_links.py and gpu_relink: what they take from a build, and a program linked anew from an edited kernel.
+"""bench/gpu/pack_links.py and gpu_relink: the files that they take from a build, and relinking an edited kernel.
 
-The build is a small one, and a C++ compiler stands in for nvcc.
+The build is a small one, and a C++ compiler replaces nvcc.
 """
 
 import json
@@ -78,7 +78,7 @@ class GpuRelink(unittest.TestCase):
         (self.bundle / "bench" / "gpu").mkdir(parents=True)
         shutil.copy(SCRIPTS / "gpu_relink", self.bundle / "bench" / "gpu")
         (self.bundle / "programs").mkdir()
-        shutil.rmtree(self.root)  # all that is needed has come along
+        shutil.rmtree(self.root)  # the bundle has all files that it needs
         self.tools = place / "tools"
         self.tools.mkdir()
         nvcc = self.tools / "nvcc"

@@ -1,4 +1,4 @@
-"""soak.py of bench/report: a quarter of a minute of it against the program, and what it calls flat."""
+"""soak.py of bench/report: a run of a quarter of a minute against the program, and which curves count as flat."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def figures_of(resident: list[float]) -> dict[str, Any]:
 
 class FlatTest(unittest.TestCase):
     def test_what_grows_in_the_last_half_is_told(self):
-        flat = [50e6] * 20 + [100e6] * 20  # what comes before the half does not count
+        flat = [50e6] * 20 + [100e6] * 20  # only the last half counts
         self.assertEqual(soak_report.grown(figures_of(flat)), [])
         leak = [100e6 + 1e6 * at for at in range(40)]
         told = soak_report.grown(figures_of(leak))

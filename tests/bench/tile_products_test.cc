@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint16_t kOne = 0x3F80;  // in bf16
 
-// With ones alone the sum is the number of products.
+// If all factors are one, the sum is the number of products.
 TEST(TileProducts, AreAsManyAsTheLimitCounts) {
   if (!__builtin_cpu_supports("avx512bw")) GTEST_SKIP() << "the emulation needs AVX-512";
   for (const int64_t steps : {1, 3, 256}) {
@@ -29,7 +29,7 @@ TEST(TileProducts, AreAsManyAsTheLimitCounts) {
   }
 }
 
-// Each step has weights of its own.
+// Each step uses other weights.
 TEST(TileProducts, ReadAllWeights) {
   if (!__builtin_cpu_supports("avx512bw")) GTEST_SKIP() << "the emulation needs AVX-512";
   std::vector<uint16_t> data(3 * kTileStepBytes / 2, kOne);

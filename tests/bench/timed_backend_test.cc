@@ -13,7 +13,7 @@ constexpr int kValues = 12;
 
 int64_t calls(const TimedBackend& backend, StepPart part) { return backend.spent(part).calls; }
 
-// The values of a sequence that begins with 1.
+// Samples the values of a sequence that starts with 1.
 std::vector<int32_t> sampled(const Bundle& bundle, Backend& backend) {
   const auto model = make_model(bundle, backend, {.slots = 1, .rows = 1, .values = 1, .steps = 1});
   if (!model.ok()) return {};
@@ -35,14 +35,14 @@ std::vector<int32_t> sampled(const Bundle& bundle, Backend& backend) {
 TEST(TimedBackendTest, CountsEveryOperationOfAStepAndChangesNone) {
   for (const Spec& spec : {small_image_spec(), small_symbol_spec()}) {
     const Bundle bundle = random_bundle(spec, 3);
-    const auto plain = make_cpu_backend({});  // so small a model is one thread's work
+    const auto plain = make_cpu_backend({});  // one thread runs so small a model
     ASSERT_TRUE(plain.ok());
     TimedBackend backend(**plain, spec);
     const std::vector<int32_t> values = sampled(bundle, backend);
     EXPECT_EQ(values.size(), kValues);
     EXPECT_EQ(values, sampled(bundle, **plain));
 
-    // Threads that share an operation call it each.
+    // Each thread that shares an operation makes its own call.
     const int64_t threads = calls(backend, StepPart::kEmbed) / kValues;
     EXPECT_GE(threads, 1);
     EXPECT_NEAR(backend.threads(), static_cast<double>(threads), 0.01);

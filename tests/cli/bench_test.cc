@@ -213,7 +213,7 @@ TEST_F(BenchTest, MeasuresFromAPositionOn) {
   const OrderedJson all = figures();
   ASSERT_EQ(all["throughput"].size(), 2);
   for (const OrderedJson& one : all["throughput"]) EXPECT_EQ(one["from"], 64);
-  expect_throughput(all["throughput"][0], "engine", 1, 36);  // of 101 less those before
+  expect_throughput(all["throughput"][0], "engine", 1, 36);  // the remaining positions of 101
   expect_throughput(all["throughput"][1], "engine", 3, 36);
   EXPECT_EQ(all["operations"].size(), 2);
   EXPECT_LT(all["memory"]["state_bytes"], small_hybrid_spec(HybridStyle::kLfm2).state_bytes());
@@ -329,7 +329,7 @@ TEST(MachineLimitsTest, AreAboveNothing) {
   }
 }
 
-// The last to hold a channel must not be a thread of gRPC's. Each round is a chance to be seen.
+// A thread of gRPC must not be the last holder of a channel. Each round may reveal the fault.
 TEST(ServerCalls, HoldNoChannelBehindTheirEnd) {
   TestServer test(served_fake("fake"));
   ModelView model;

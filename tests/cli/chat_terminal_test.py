@@ -19,12 +19,12 @@ from collections.abc import Callable
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
 MODEL = "text-endless-small"
-PATIENCE = 120.0  # seconds until what must come counts as never coming
+PATIENCE = 120.0  # seconds until an event counts as one that never comes
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 
 class Terminal:
-    """A terminal of this many columns in which the program runs."""
+    """A terminal with this many columns in which the program runs."""
 
     def __init__(self, columns: int, *words: str) -> None:
         self.pid, self.file = pty.fork()
@@ -40,7 +40,7 @@ class Terminal:
         os.write(self.file, text.encode())
 
     def wait(self, holds: Callable[[bytes], bool]) -> str:
-        """The text since the last wait, as soon as that holds for it."""
+        """Waits until `holds` is true for the text since the last wait. Returns that text."""
         deadline = time.monotonic() + PATIENCE
         while not holds(self.seen):
             if not select.select([self.file], [], [], max(deadline - time.monotonic(), 0))[0]:
@@ -58,8 +58,8 @@ class Terminal:
         return self.prompt()
 
     def exit_code(self) -> int:
-        """That of the program, once it has ended."""
-        with contextlib.suppress(OSError):  # the terminal is gone with its last program
+        """Waits for the program's end. Returns its exit code."""
+        with contextlib.suppress(OSError):  # the terminal vanishes with its last program
             while os.read(self.file, 1 << 16):
                 pass
         os.close(self.file)
@@ -83,7 +83,7 @@ class ChatTerminal(unittest.TestCase):
         for line in log:
             if ready := re.search(r"ready.*address=(127\.0\.0\.1:\d+)", line):
                 cls.address = ready[1]
-                threading.Thread(target=log.read, daemon=True).start()  # it must not fill up
+                threading.Thread(target=log.read, daemon=True).start()  # keeps the pipe from filling up
                 return
         raise AssertionError("the server has not started")
 

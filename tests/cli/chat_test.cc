@@ -40,7 +40,7 @@ class ChatTest : public testing::Test {
     options_.interactive = true;
   }
 
-  // Answers "b" with " To b.", cut in two, and the text that ends an answer.
+  // Answers "b" with " To b.", in two parts, and the text that ends an answer.
   grpc::Status answer(grpc::ServerWriter<v1::GenerateResponse>* writer) {
     const v1::GenerateRequest request = server_.last_request();
     start(writer, request.sampling().has_seed() ? request.sampling().seed() : 42);
@@ -68,7 +68,7 @@ class ChatTest : public testing::Test {
     writer->Write(event);
   }
 
-  // Has the conversation of these lines, and gives the exit code.
+  // Types these lines into the conversation. Returns the exit code.
   int talk(const std::string& lines) { return talk(lines, captured_.console()); }
   int talk(const std::string& lines, Console& console) {
     std::array<int, 2> ends{};
@@ -80,7 +80,7 @@ class ChatTest : public testing::Test {
     close(ends[0]);
     return code;
   }
-  // The messages of each call, as "role: content".
+  // The messages of each call, each as "role: content".
   std::vector<std::vector<std::string>> said() const {
     std::vector<std::vector<std::string>> calls;
     for (const v1::GenerateRequest& request : server_.requests()) {
@@ -159,7 +159,7 @@ TEST_F(ChatTest, UndoLeavesASessionItsName) {
 TEST_F(ChatTest, TheLastEightTurnsCanBeUndone) {
   std::string lines;
   for (int i = 0; i < 10; ++i) lines += "a\n";
-  server_.most_sessions = 10;  // this one, eight forks, and one more while a turn begins
+  server_.most_sessions = 10;  // this one, eight forks, and one while a turn starts
   for (int i = 0; i < 8; ++i) lines += "/undo\n";
   ASSERT_EQ(talk(lines + "b\n"), kExitOk) << captured_.err();
   EXPECT_EQ(sessions_of_calls().back(), "fork-3");
@@ -261,10 +261,10 @@ TEST_F(ChatTest, ALongAnswerSaysThatItIsCut) {
   EXPECT_THAT(captured_.err(), HasSubstr("(cut after 2 values; --max-values)\n"));
 }
 
-// Conversations that a signal interrupts, once `out` has what the server has sent.
+// A signal interrupts the conversation once `out` has everything that the server has sent.
 class InterruptedChatTest : public ChatTest {
  protected:
-  // The first answer has no end: `signal` comes after its first words.
+  // The first answer never ends. `signal` arrives after its first words.
   void interrupt_first(int signal) {
     server_.generate_instead = [this, signal](grpc::ServerContext* context, auto* writer) {
       if (calls_++ > 0) return answer(writer);
@@ -321,7 +321,7 @@ TEST_F(InterruptedChatTest, AtThePromptTheProgramEnds) {
   for (const int end : ends) close(end);
 }
 
-// How an answer is shown that comes in pieces of this many bytes.
+// The output for an answer that arrives in pieces of this many bytes.
 std::string shown(const std::string& text, bool colour, bool thinking, size_t bytes) {
   std::ostringstream out, err;
   Console console{.out = out, .err = err, .out_terminal = colour, .colour = colour};

@@ -24,7 +24,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr double kPatience = 120;  // seconds until something counts as a hang
+constexpr double kPatience = 120;  // seconds until a command counts as hung
 
 class CommandsTest : public testing::Test {
  protected:

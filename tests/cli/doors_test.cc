@@ -1,4 +1,4 @@
-// Every refusal of the server at every door: its message has the words of that door alone.
+// Every refusal of the server at every door: its message uses only the words of that door.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ std::string_view canonical(std::string_view field) { return field; }
 struct Door {
   const char* name;
   std::string_view (*word_of)(std::string_view field);
-  std::set<Asked> asked;  // what its requests ask for
+  std::set<Asked> asked;  // what its requests can ask for
 };
 
 std::vector<Door> doors() {
@@ -53,13 +53,13 @@ std::set<std::string> words_of(const Door& door) {
   return words;
 }
 
-// Whether a word can only be the name of a field. "count" may be said in English.
+// Whether a word can only be the name of a field. "count", for example, is also an English word.
 bool is_plainly_a_name(const std::string& word) {
   if (word == "n" || word == "samples") return true;
   return word.find_first_of("._-") != word.npos && word.find(' ') == word.npos;
 }
 
-// Words of other doors alone.
+// Words that only other doors use.
 std::set<std::string> foreign_words(const Door& door) {
   const std::set<std::string> own = words_of(door);
   std::set<std::string> foreign;
@@ -75,7 +75,7 @@ bool is_of_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
 }
 
-// Whether `text` has `word` as a whole: "max_values" is no word of "delivery.max_values".
+// Whether `text` has `word` as a whole: "max_values" is not a whole word in "delivery.max_values".
 bool has_word(const std::string& text, const std::string& word) {
   for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
     const size_t end = at + word.size();
@@ -85,7 +85,7 @@ bool has_word(const std::string& text, const std::string& word) {
   return false;
 }
 
-// A refusal about a field comes only to doors that have it.
+// A refusal that names a field occurs only at doors that have this field.
 bool may_come(const Refusal& refusal, const Door& door) {
   const std::string_view field = refusal.status.field();
   return door.asked.contains(refusal.asked) && (field.empty() || !door.word_of(field).empty());
@@ -110,7 +110,7 @@ TEST(Doors, NoMessageHasAnotherDoorsWord) {
   }
 }
 
-// The fields that have a place in a message.
+// The fields that `message` refers to with a place mark.
 std::set<std::string> places_in(const std::string& message) {
   std::set<std::string> places;
   for (size_t at = message.find('\x1f'); at != message.npos; at = message.find('\x1f', at + 1)) {

@@ -35,7 +35,7 @@ class DrawTest : public testing::Test {
     console.canvas = [] { return TerminalSize{.columns = 3, .rows = 3}; };
   }
   int run() { return run_draw(options_, captured_.console()); }
-  // The rows of the picture that the fake server draws below `given`.
+  // The text of row `row` of the fake server's picture, which begins with `given`.
   static std::string row_of(int row, std::vector<uint8_t> given = {}) {
     Picture picture{.shape = kShape, .bytes = std::move(given)};
     for (int i = static_cast<int>(picture.bytes.size()); i < 12; ++i) {

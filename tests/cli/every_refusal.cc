@@ -104,7 +104,7 @@ void add_penalties(Refusals& all) {
   }
 }
 
-// Of valid calls, with the field that asks for states, if any does.
+// Adds refusals of valid calls for lack of states. `field` asks for states, or is "".
 void add_full(Refusals& all, Asked asked, std::string_view field) {
   add(all, asked, no_room(3, 0, 2, 0, field));
   add(all, asked, no_room(3, 0, 2, 1, field));
@@ -182,7 +182,7 @@ class NotedExport final : public ExportSink {
   explicit NotedExport(ServerContext& state)
       : call_(ExportCall::make(state, {.rpc = "Test", .peer = "here", .caller = Caller()}, *this)) {
   }
-  // How an export with these terms ends, which is refused at once.
+  // The status of an export with these terms, which is refused at once.
   Status refusal(std::shared_ptr<const ServedModel> model, const ExportTerms& terms) {
     call_->enter();
     call_->start(std::move(model), "s", terms);

@@ -1,4 +1,4 @@
-// The refusals of requests whose messages name fields, made as the server makes them.
+// Refusals of requests whose messages name fields, made by the code of the server.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace runnel {
 
-// What a request asked for, which says at which doors its refusals can come.
+// The kind of a request, which determines the doors at which its refusals can occur.
 enum class Asked : uint8_t {
   kGenerate,
   kScore,
@@ -28,7 +28,7 @@ struct Refusal {
   Status status;
 };
 
-// At least one for each check of a field.
+// Has at least one refusal for each check of a field.
 std::vector<Refusal> every_refusal();
 
 }  // namespace runnel

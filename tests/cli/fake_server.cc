@@ -10,8 +10,7 @@
 namespace runnel {
 namespace {
 
-// Each value is scored as one of two equally likely ones, so that everything comes to one bit; a
-// value of 7 as one of four.
+// Each value has a probability of 1/2, which makes one bit. The value 7 has a probability of 1/4.
 float fake_log_prob(int32_t value) { return (value == 7 ? -2 : -1) * std::numbers::ln2_v<float>; }
 
 v1::ModelInfo common(const std::string& name) {

@@ -1,4 +1,4 @@
-// A server in the test's own process that answers as it is told to.
+// A server in the test's own process that answers as a test tells it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -24,22 +24,22 @@
 
 namespace runnel {
 
-// 4 x 3 grey images, with a first value of 0.
+// A model of 4 x 3 grey images with the begin value 0.
 v1::ModelInfo fake_image_model(const std::string& name);
-// The symbols "a" to "j", no last position.
+// A model with the symbols "a" to "j" and no last position.
 v1::ModelInfo fake_symbol_model(const std::string& name);
 
-// Text of bytes, no last position.
+// A model of text bytes without a last position.
 v1::ModelInfo fake_text_model(const std::string& name);
 
-// The text that comes with the value at a position of a text: two values make a character.
+// The text of the value at a position. Two values make a character.
 std::string fake_text(int64_t position);
 
-// The value that the fake server draws.
+// The value that the fake server samples.
 int32_t fake_value(int sample, int64_t position, int64_t vocabulary);
 
-// Returns when the client has cancelled the call or is gone. Looks every few milliseconds: a method
-// that may block is not told.
+// Returns after the client has cancelled the call or is gone. It polls every few milliseconds,
+// because gRPC does not notify a method that may block.
 void wait_until_cancelled(const grpc::ServerContext& context);
 
 class FakeServer final : public grpc::health::v1::Health::Service,
@@ -54,22 +54,22 @@ class FakeServer final : public grpc::health::v1::Health::Service,
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   void set_serving(bool serving) { serving_ = serving; }
 
-  // What Generate and Score do instead of answering well; set before the call.
+  // Run instead of Generate and Score; set before the call.
   std::function<grpc::Status(grpc::ServerContext*, grpc::ServerWriter<v1::GenerateResponse>*)>
       generate_instead;
   std::function<grpc::Status(grpc::ServerContext*)> score_instead;
   std::function<void()> before_health;  // runs before each answer of Check; set before the call
-  std::optional<v1::Finished::Reason> reason;  // of Generate; none: LENGTH or END, as it is
+  std::optional<v1::Finished::Reason> reason;  // of Generate; if not set, LENGTH or END
   grpc::Status list_status = grpc::Status::OK;
   std::vector<std::string> sessions;  // their names; set before the call
-  bool knows_sessions = false;        // Generate from another one is NOT_FOUND
-  size_t most_sessions = 100;         // a fork that makes more is RESOURCE_EXHAUSTED
-  v1::ReloadResponse reload_report;   // likewise
+  bool knows_sessions = false;        // if true, Generate on an unknown one is NOT_FOUND
+  size_t most_sessions = 100;         // a fork that exceeds it is RESOURCE_EXHAUSTED
+  v1::ReloadResponse reload_report;   // of Reload; set before the call
 
   v1::GenerateRequest last_request() const;
-  std::vector<v1::GenerateRequest> requests() const;  // all, in the order in which they came
-  std::string last_scored_text() const;               // all its pieces
-  size_t longest_text() const;                        // of a piece that was scored, in bytes
+  std::vector<v1::GenerateRequest> requests() const;  // all, in the order of arrival
+  std::string last_scored_text() const;               // all its pieces, joined
+  size_t longest_text() const;                        // in bytes, of the pieces that were scored
   int most_scores_at_once() const { return most_scores_.load(); }
 
   grpc::Status Check(grpc::ServerContext* context,
@@ -82,7 +82,7 @@ class FakeServer final : public grpc::health::v1::Health::Service,
   grpc::Status Score(
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::ScoreResponse, v1::ScoreRequest>* stream) override;
-  // In pages of two.
+  // Uses pages of two.
   grpc::Status ListSessions(grpc::ServerContext* context, const v1::ListSessionsRequest* request,
                             v1::ListSessionsResponse* response) override;
   grpc::Status CreateSession(grpc::ServerContext* context, const v1::CreateSessionRequest* request,
@@ -91,10 +91,10 @@ class FakeServer final : public grpc::health::v1::Health::Service,
                              v1::DeleteSessionResponse* response) override;
   grpc::Status GetSession(grpc::ServerContext* context, const v1::GetSessionRequest* request,
                           v1::Session* session) override;
-  // Without a name it is "fork-1", then "fork-2".
+  // Names nameless forks "fork-1", then "fork-2".
   grpc::Status ForkSession(grpc::ServerContext* context, const v1::ForkSessionRequest* request,
                            v1::ForkSessionResponse* response) override;
-  // "the state of ID".
+  // Sends "the state of ID".
   grpc::Status ExportSession(grpc::ServerContext* context, const v1::ExportSessionRequest* request,
                              grpc::ServerWriter<v1::ExportSessionResponse>* writer) override;
   grpc::Status Reload(grpc::ServerContext* context, const v1::ReloadRequest* request,
@@ -102,7 +102,7 @@ class FakeServer final : public grpc::health::v1::Health::Service,
 
  private:
   const v1::ModelInfo& model(const std::string& name) const;
-  grpc::Status find_session(const std::string& id) const;  // NOT_FOUND where there is none
+  grpc::Status find_session(const std::string& id) const;  // NOT_FOUND if it does not exist
 
   const std::vector<v1::ModelInfo> models_;
   mutable std::mutex mutex_;
@@ -118,7 +118,7 @@ class FakeServer final : public grpc::health::v1::Health::Service,
 // Text that a test watches while a command writes it.
 class WatchedText final : public std::stringbuf {
  public:
-  // Waits until what has been flushed holds `part`. False when that takes minutes.
+  // Waits until the flushed text contains `part`. False after two minutes.
   bool comes_to_have(const std::string& part) {
     std::unique_lock lock(mutex_);
     return flushed_.wait_for(lock, std::chrono::minutes(2),
@@ -136,11 +136,11 @@ class WatchedText final : public std::stringbuf {
  private:
   std::mutex mutex_;
   std::condition_variable flushed_;
-  std::string text_;  // of the last flush
+  std::string text_;  // as of the last flush
 };
 
-// A console that keeps what is written. Signals are blocked before any thread starts, as in the
-// program.
+// A console that keeps the text written to it. It blocks signals before any thread starts, like the
+// program does.
 class CapturedConsole {
  public:
   CapturedConsole() : console_{.out = out_, .err = err_} {

@@ -39,7 +39,7 @@ class GenerateTest : public testing::Test {
     options_.model = "text";
     options_.out.clear();
   }
-  // The sheet that was written, checked against images of the values that are expected.
+  // Compares the written sheet with a sheet of these images.
   void expect_sheet(const std::vector<std::vector<uint8_t>>& images) {
     const auto layout = layout_sheet(static_cast<int>(images.size()), kShape);
     const Picture expected = draw_sheet(*layout, kShape, images);
@@ -358,7 +358,7 @@ TEST_F(GenerateTest, AStreamThatEndsEarlyIsCaught) {
 
 TEST_F(GenerateTest, TheDeadlineEndsACall) {
   server_.generate_instead = [](grpc::ServerContext* context, auto*) {
-    wait_until_cancelled(*context);  // which may be after this test's last line
+    wait_until_cancelled(*context);  // which may be after the test's last line
     return grpc::Status::CANCELLED;
   };
   options_.timeout = 0.3;

@@ -13,7 +13,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// An app with one command, and one that has commands of its own.
+// An app with one command, and one with subcommands.
 class HelpTest : public testing::Test {
  protected:
   HelpTest() {
@@ -27,7 +27,7 @@ class HelpTest : public testing::Test {
     shelf.command("list", "All of it").flag("what", what_, "Which ones");
     add_help_commands(program_.root(), "1.2.3");
   }
-  // What is printed on standard output.
+  // The text printed on standard output.
   std::string parse(std::vector<std::string> words) {
     std::ostringstream out, err;
     Console console{.out = out, .err = err};

@@ -17,7 +17,7 @@ class IdxFileTest : public testing::Test {
     const auto idx = IdxFile::open(folder_.write("a", bytes));
     return idx.ok() ? "" : idx.status().message();
   }
-  // The message of the first item that fails; "" when all are read.
+  // The error of the first item that cannot be read, or "" if all can.
   static std::string read_error(const std::string& path) {
     auto idx = IdxFile::open(path);
     if (!idx.ok()) return idx.status().message();

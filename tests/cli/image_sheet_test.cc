@@ -55,7 +55,7 @@ TEST(ImageSheet, LargeSheetsShrinkThenFail) {
   EXPECT_THAT(large.status().message(), testing::HasSubstr("ask for fewer"));
 }
 
-// Pixel by pixel: a sheet's pixel belongs to the image whose cell it lies in, or to the ground.
+// Compares each pixel with that of the image in its cell, or with the background.
 void expect_drawn(int count, const ImageShape& shape) {
   const auto layout = layout_sheet(count, shape);
   ASSERT_TRUE(layout.ok());

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Where `make install` puts files, and that the manual page and the completions work.
+"""The places where `make install` puts files, and that the manual page and the completions work.
 
 RUNNEL names the program; its folder is the build.
 """
@@ -22,7 +22,7 @@ def run(*command, **options):
 
 class Install(unittest.TestCase):
     holder: tempfile.TemporaryDirectory[str]
-    prefix: pathlib.Path  # under the staging folder
+    prefix: pathlib.Path  # inside the staging folder
     share: pathlib.Path
 
     @classmethod
@@ -62,7 +62,7 @@ class Install(unittest.TestCase):
         page = self.share / "man/man1/runnel.1"
         shown = run("groff", "-man", "-Tutf8", "-ww", "-P-c", str(page))
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
-        text = re.sub(".\b", "", shown.stdout)  # a bold letter is one over another
+        text = re.sub(".\b", "", shown.stdout)  # bold letters are printed twice
         for command in COMMANDS:
             self.assertIn(f"runnel {command}", text)
         for flag in ("--prompt-image", "--top-log-probs", "--log-json", "-n, --count", "--version"):

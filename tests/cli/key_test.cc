@@ -17,7 +17,7 @@ using testing::SizeIs;
 
 class KeyTest : public testing::Test {
  protected:
-  // Runs a command, and gives its exit code.
+  // Runs a command and returns its exit code.
   int run(int (*command)(const KeyOptions&, Console&), const KeyOptions& options) {
     out_.str("");
     err_.str("");

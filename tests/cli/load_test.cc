@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 using json = nlohmann::json;
 
-// Writes Started and then `count` values, one a message.
+// Writes Started, then `count` values with one message each.
 void write_values(grpc::ServerWriter<v1::GenerateResponse>* writer, int count) {
   v1::GenerateResponse event;
   event.mutable_started()->set_seed(1);
@@ -35,7 +35,7 @@ void write_values(grpc::ServerWriter<v1::GenerateResponse>* writer, int count) {
   }
 }
 
-// Each call has a seed of its own, so none is like another.
+// The distinct requests. Each call has its own seed, so no two requests are equal.
 std::set<std::string> as_bytes(const std::vector<v1::GenerateRequest>& requests) {
   std::set<std::string> bytes;
   for (const v1::GenerateRequest& request : requests) bytes.insert(request.SerializeAsString());
@@ -50,7 +50,7 @@ class LoadTest : public testing::Test {
     options_.rate = 150;
     options_.duration = 1;
     options_.warm_up = 0.1;
-    options_.grace = 120;  // until a hang
+    options_.grace = 120;  // after that, a call counts as hung
     options_.prompt = "0-5";
     options_.values = "3-8";
     options_.connections = 2;
@@ -81,7 +81,7 @@ TEST_F(LoadTest, CountsCallsThatCompleteInFull) {
   EXPECT_EQ(run["unfinished"], 0);
   EXPECT_EQ(run["dropped"], 0);
   EXPECT_EQ(run["good_values"], run["values"]);
-  EXPECT_NEAR(run["goodput"].get<double>(), run["values"].get<double>(), 0.2);  // of one second
+  EXPECT_NEAR(run["goodput"].get<double>(), run["values"].get<double>(), 0.2);  // in one second
   EXPECT_EQ(run["first_value_ms"]["count"], run["due"]);
   EXPECT_GT(run["first_value_ms"]["p50"], 0);
   EXPECT_LE(run["first_value_ms"]["p50"], run["first_value_ms"]["p99"]);
@@ -166,7 +166,7 @@ TEST_F(LoadTest, CancelsAsTold) {
   options_.rate = 60;
   server_.generate_instead = [](auto* context, auto* writer) {
     write_values(writer, 40);
-    // A call that is cancelled is heard of, however fast the values were.
+    // The server notices the cancel even if the values were fast.
     wait_until_cancelled(*context);
     return grpc::Status::OK;
   };
@@ -177,7 +177,7 @@ TEST_F(LoadTest, CancelsAsTold) {
 }
 
 TEST_F(LoadTest, StallsAsTold) {
-  options_.values = "2";  // the pause is the one gap between them
+  options_.values = "2";  // the pause falls between these two values
   options_.stall_share = 1;
   options_.stall_time = 0.3;
   options_.rate = 60;
@@ -253,7 +253,7 @@ TEST_F(LoadTest, SaysThatThereIsNoCapacity) {
 
 TEST_F(LoadTest, AnInterruptEndsIt) {
   options_.duration = 1200;
-  // A call may begin after this test's last line.
+  // A call may start after the test's last line.
   const auto interrupted = std::make_shared<std::atomic<bool>>(false);
   server_.generate_instead = [interrupted](auto* context, auto*) {
     if (!interrupted->exchange(true)) kill(getpid(), SIGINT);

@@ -15,7 +15,7 @@ Picture random_picture(int height, int width, int channels, uint32_t seed) {
   return {shape, random_bytes(shape.bytes(), seed)};
 }
 
-// A PNG file in any format that libpng writes.
+// Makes a PNG file in any format that libpng writes.
 std::vector<uint8_t> write_as(uint32_t format, int height, int width, const void* pixels,
                               const void* colours = nullptr, uint32_t colour_count = 0) {
   png_image image{};
@@ -95,7 +95,7 @@ TEST(PngFile, ReadsPalettes) {
 TEST(PngFile, EveryCutFileIsRefused) {
   const Picture picture = random_picture(9, 11, 1, 5);
   const auto bytes = encode_png(picture);
-  // The last 12 bytes only say that it ends.
+  // The last 12 bytes only mark the end.
   for (size_t length = 0; length + 12 < bytes->size(); ++length) {
     EXPECT_NE(error_of(std::span(*bytes).first(length), picture.shape), "") << length;
   }

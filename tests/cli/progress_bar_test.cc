@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-// Columns that a line takes on a terminal: escape sequences none, a UTF-8 character one.
+// The columns of a line on a terminal: none for escape sequences, one for a UTF-8 character.
 int columns_of(const std::string& line) {
   int columns = 0;
   for (size_t i = 0; i < line.size(); ++i) {

@@ -52,7 +52,7 @@ TEST_F(Render, ABundlesTokenizerGivesTheValues) {
   options_.request = file("request.json", R"({"messages": [{"content": "a <|end|>"}]})");
   options_.json = true;
   EXPECT_EQ(run(), kExitOk) << err_.str();
-  // A user's token is letters.
+  // Letters in a user's message do not form a special token.
   EXPECT_NE(out_.str().find("\"values\":[64,220,27,91,363,91,29,900]}"), std::string::npos)
       << out_.str();
 }

@@ -27,7 +27,7 @@ class ScoreTest : public testing::Test {
     options_.model = "small";
     std::vector<uint8_t> content(40 * 12, 1);
     for (int i = 0; i < 40; ++i) {
-      // Item i has i % 12 values of two bits; the first value is not scored.
+      // Item i has i % 12 values that cost two bits. The first value is not scored.
       std::fill_n(content.begin() + i * 12 + 1, i % 12, 7);
     }
     options_.file = folder_.write("forty.idx", idx_bytes({40, 4, 3}, content));
@@ -46,7 +46,7 @@ TEST_F(ScoreTest, ScoresEveryItemInItsPlace) {
   options_.json = true;
   options_.jobs = 7;
   options_.timeout = 120;
-  // The first call waits until another one runs beside it.
+  // The first call waits until another one runs at the same time.
   server_.score_instead = [&](grpc::ServerContext* context) {
     while (server_.most_scores_at_once() < 2 && !context->IsCancelled()) {
       std::this_thread::sleep_for(milliseconds(1));

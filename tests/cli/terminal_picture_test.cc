@@ -42,7 +42,7 @@ TEST(TerminalPicture, PixelsThatAreNotKnownHaveTheTerminalsColour) {
   EXPECT_EQ(render_row(picture, 3, 0, kTrue),
             "\x1b[0;38;2;1;1;1;48;2;1;1;1m\u2580\x1b[0;38;2;1;1;1m\u2580\x1b[0m");
   EXPECT_EQ(render_row(picture, 3, 1, kTrue), "  \x1b[0m");
-  // A pixel is known once all of its channels are.
+  // A pixel is drawn once all of its channels are known.
   EXPECT_EQ(render_row(one_pixel(1, 2, 3), 2, 0, kTrue), " \x1b[0m");
 }
 
@@ -62,7 +62,7 @@ TEST(TerminalPicture, OfThePaletteTheNearestColourIsTaken) {
     const std::string row = render_row(picture, picture.shape.bytes(), 0, kPalette);
     return row.substr(0, row.find('m'));
   };
-  // Greys: black, the steps of 10 from 8 on, white.
+  // The greys: black, levels from 8 in steps of 10, white.
   for (const auto& [value, expected] : {std::pair{0, 16},
                                         {3, 16},
                                         {4, 232},

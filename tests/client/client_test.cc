@@ -1,4 +1,4 @@
-// How a client reaches a server, and what it says where it does not.
+// How a client reaches a server, and its errors if it cannot.
 #include "client/client.h"
 
 #include <arpa/inet.h>
@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A port of this machine that accepts connections and says `greeting` to each.
+// A port of this machine that accepts connections and sends `greeting` on each.
 class Listener {
  public:
   explicit Listener(std::string greeting) : greeting_(std::move(greeting)) {
@@ -63,7 +63,7 @@ TEST(Connecting, NamesAServerThatIsNotThere) {
 }
 
 TEST(Connecting, NamesAServerThatDoesNotAnswer) {
-  const Listener silent("");  // the kernel accepts for it, as for a process that is stopped
+  const Listener silent("");  // the kernel accepts connections for it, as for a stopped process
   Client client({.address = silent.address()}, Seconds(0.2));
   const Status status = client.connect(Seconds(10));
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);

@@ -48,7 +48,7 @@ KeyEntry entry_of(const std::string& name, const std::string& key) {
   return entry;
 }
 
-// Adds an entry; the status.
+// Adds an entry. Returns the status.
 Status add(const std::string& path, const KeyEntry& entry) {
   return change_key_file(path, true, [&](std::vector<KeyEntry>& entries) {
     entries.push_back(entry);
@@ -181,7 +181,7 @@ TEST(KeyFile, AChangeKeepsOwnerGroupAndMode) {
   const TestFolder folder;
   const std::string path = folder.path("keys.jsonl");
   ASSERT_TRUE(add(path, entry_of("ada", "one")).ok());
-  const bool root = geteuid() == 0;  // nobody else may give a file away
+  const bool root = geteuid() == 0;  // only root may change a file's owner
   const uid_t owner = root ? 1234 : geteuid();
   const gid_t group = root ? 2345 : getegid();
   ASSERT_EQ(chown(path.c_str(), owner, group), 0);

@@ -221,7 +221,7 @@ TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
       "insecure_public, tls, stored_states, seal_keys, storage, rewind, "
       "backend, isa, threads, precision, context, cache, kernels, gpu_state, prompts, network, "
       "log, limits");
-  // A limit at the wrong level is not one.
+  // A limit at the wrong level is an unknown key.
   EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
 }
 

@@ -4,8 +4,8 @@
     RUNNEL=build/release/runnel tests/docs/commands_test.py
 
 Runs every ```sh block of README.md, docs/*.md and docs/internals/*.md in a clone of this tree, with one shell for each
-document, and its ```python blocks after them. A block that needs more than a build says what in a comment before it:
-<!-- needs: docker -->. Those are listed, not run.
+document, and then its ```python blocks. If a block needs more than a build, a comment before it names what it needs:
+<!-- needs: docker -->. The test lists such blocks but does not run them.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = pathlib.Path(os.environ.get("RUNNEL") or ROOT / "build/release/runnel").resolve()
 OWN_NETWORK = "RUNNEL_TEST_HAS_ITS_OWN_NETWORK"
 PORT_LOCK = pathlib.Path(tempfile.gettempdir()) / "runnel-docs-port.lock"
-SECONDS = 1000  # that the blocks of one document may take, beside whatever else the machine does
+SECONDS = 1000  # for the blocks of one document, even if the machine is busy with other work
 
 BLOCK = re.compile(
     r"(?:^<!-- needs: (?P<needs>[^>]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
@@ -40,7 +40,7 @@ FLAG = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 @dataclass
 class Block:
     document: str
-    line: int  # of its first command
+    line: int  # of the block's first command
     language: str
     text: str
     needs: str
@@ -59,7 +59,7 @@ def blocks_of(path):
 
 
 def enter_own_network():
-    """Starts this program again where port 50051 is free; where that cannot be, one run at a time has it."""
+    """Restarts this program in a network where port 50051 is free. If it cannot, runs take turns."""
     if os.environ.get(OWN_NETWORK):
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
         return None
@@ -77,7 +77,7 @@ def enter_own_network():
 
 
 def clone(to):
-    """Makes a clone of this tree, as it is now, with the build."""
+    """Makes a clone of this tree as it is now, with the build."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -93,7 +93,7 @@ def clone(to):
 
 
 def script_of(blocks, folder):
-    """A program for a shell that stops at the first command that fails, and says which."""
+    """A shell script that stops at the first failing command and names it."""
     lines = [
         "set -Eeuo pipefail",
         "trap 'echo \"failed: $BASH_SOURCE, line $LINENO: $BASH_COMMAND\" >&2' ERR",
@@ -103,7 +103,7 @@ def script_of(blocks, folder):
     for block in blocks:
         if block.language == "sh":
             file = folder / f"{name}.{block.line}"
-            file.write_text("\n" * (block.line - 1) + block.text)  # lines keep their numbers
+            file.write_text("\n" * (block.line - 1) + block.text)  # keeps line numbers
             lines.append(f"source {file}")
     python = "\n".join(block.text for block in blocks if block.language == "python")
     if python:
@@ -114,13 +114,13 @@ def script_of(blocks, folder):
 
 
 def environment():
-    """That of a newcomer, with the python3 that the tests run under."""
+    """A newcomer's environment, with the python3 of the tests."""
     own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return {**own, "PATH": f"{pathlib.Path(sys.executable).parent}:{own['PATH']}"}
 
 
 def run_blocks(blocks):
-    """The exit code of the blocks of one document, one after the other, and all that they print."""
+    """Runs the blocks of a document in order. Returns the exit code and the output."""
     with tempfile.TemporaryDirectory(prefix="runnel_docs_") as holder:
         folder = pathlib.Path(holder)
         tree = folder / "runnel"
@@ -148,7 +148,7 @@ def run_blocks(blocks):
 
 @functools.cache
 def help_of(words):
-    """The --help text of a command; None if there is none."""
+    """The --help text of a command, or None if there is no such command."""
     result = subprocess.run([RUNNEL, *words, "--help"], capture_output=True, text=True, check=False)
     return result.stdout if result.returncode == 0 else None
 
@@ -184,7 +184,7 @@ class Documents(unittest.TestCase):
         for folder in ("base", "cli", "client", "config", "server", "engine", "models", "storage"):
             for file in sorted((ROOT / folder).rglob("*.cc")):
                 sources += file.read_text()
-        joined = re.sub(r'"\s*\n?\s*"', "", sources)  # C++ joins literals that follow each other
+        joined = re.sub(r'"\s*\n?\s*"', "", sources)  # C++ joins adjacent literals
         rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs/troubleshooting.md").read_text(), re.M)
         self.assertGreater(len(rows), 5)
         for message in rows:

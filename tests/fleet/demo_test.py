@@ -1,4 +1,4 @@
-"""`make fleet` shows a chat that survives its server, and leaves nothing running, also after Ctrl-C."""
+"""`make fleet` shows a chat that survives its server. It leaves no processes running, even after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if find_haproxy() is None:
 
 class DemoTest(unittest.TestCase):
     def run_demo(self, stop_after: str = "") -> tuple[int, str]:
-        """The exit code and the output. SIGINT is sent after a line with this text."""
+        """Returns the exit code and the output. Sends SIGINT after a line with this text."""
         command = [sys.executable, "-B", str(ROOT / "scripts/fleet"), RUNNEL]
-        can_be_interrupted = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also in the background
+        can_be_interrupted = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # in the background, too
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=can_be_interrupted
         ) as demo:

@@ -1,9 +1,9 @@
-"""Clients that hold conversations with a fleet, and a server that nobody disturbs, which has to give the same values.
+"""Clients that hold conversations with a fleet, and an undisturbed server that must give the same values.
 
-Each client makes one call after the other on a named session: some by runnel_client, some over HTTP through HAProxy,
-some over HTTP to a replica that is drawn for each request. Every call says where its session is, and is made again
-until it is heard. The same call is then made on the undisturbed server. Values, text and position must be the same. So
-a heard call that is lost, a wrong value and a position that is given twice are all found at once.
+Each client makes one call after another on a named session: some with runnel_client, some over HTTP through HAProxy,
+some over HTTP to a random replica for each request. Every call names its session's position, and is repeated until its
+answer is heard. The same call is then made on the undisturbed server. Values, text and position must be equal. This
+finds a lost call, a wrong value and a position that is given twice.
 
 Needs grpcio and protobuf.
 """
@@ -49,13 +49,13 @@ __all__ = [
 ]
 
 CLIENTS = 16
-CALLS = 8  # most calls in a conversation
-VALUES = 200  # most values in a call
-REPORT_EVERY = 10  # rounds between two lines of progress
+CALLS = 8  # the most calls in a conversation
+VALUES = 200  # the most values in a call
+REPORT_EVERY = 10  # rounds between two progress lines
 
 
 class Wrong(AssertionError):
-    """A client heard something that must not be."""
+    """A client heard a wrong answer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,16 +67,16 @@ class Call:
 
 @dataclasses.dataclass
 class Heard:
-    """A call as its client heard it, over all attempts."""
+    """The result of a call as its client heard it, over all attempts."""
 
     values: list[int]
     text: str
-    position: int  # of the session after the call
-    ended: bool  # False: the call was saved, and its end was not heard, which happens over HTTP alone
+    position: int  # of the session, after the call
+    ended: bool  # False if the call was saved but its end was not heard, which happens only over HTTP
 
 
 class ByGrpc:
-    """Calls by runnel_client."""
+    """Calls made with runnel_client."""
 
     def __init__(self, address: str, retry: Retry):
         self._client = Client(address, retry=retry, timeout=PATIENCE)
@@ -101,7 +101,7 @@ class ByGrpc:
 
 
 class ByHttp:
-    """Calls over HTTP, each on a connection of its own to an address that is drawn."""
+    """Calls over HTTP. Each opens a connection to a random address."""
 
     def __init__(self, addresses: list[str], draw: random.Random, tries_again: bool = True):
         self._addresses, self._draw, self._tries_again = addresses, draw, tries_again
@@ -124,7 +124,7 @@ class ByHttp:
             longest = longer
             if heard.ended:
                 return heard, 0
-            if pause is None:  # the session is elsewhere
+            if pause is None:  # the session is at another position
                 longest.position = self._until_answered("GET", f"/v1/sessions/{id}", None)["position"]
                 return longest, 0
             return None, pause
@@ -144,7 +144,7 @@ class ByHttp:
             yield connection.getresponse()
 
     def _attempt(self, body: dict[str, Any], heard: Heard) -> float | None:
-        """Fills `heard`. Gives the seconds to wait before another attempt; None if the session is elsewhere."""
+        """Fills `heard`. Returns the seconds before the next attempt, or None if the session is at another position."""
         with (
             contextlib.suppress(OSError, http.client.HTTPException),
             self._ask("POST", "/v1/completions", body) as answer,
@@ -178,7 +178,7 @@ class ByHttp:
         return self._repeat(attempt, f"{method} {path}")
 
     def _repeat(self, attempt: Callable[[], tuple[Any, float]], name: str) -> Any:
-        """The first result of `attempt`, which gives None and a pause as long as it fails."""
+        """The first result of `attempt`. While `attempt` fails, it returns None and a pause."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             result, pause = attempt()
@@ -191,7 +191,7 @@ class ByHttp:
 
 
 def pause_after(answer: http.client.HTTPResponse) -> float | None:
-    """The seconds after which a refused call may be made again; None for a session that is at another position."""
+    """The seconds before a refused call may be repeated, or None if the session is at another position."""
     text = answer.read().decode()
     if answer.status in (429, 502, 503) or (answer.status == 409 and answer.headers["X-Should-Retry"] != "false"):
         return float(answer.headers["Retry-After-Ms"] or 100) / 1000
@@ -204,7 +204,7 @@ class Load:
     """Clients that hold conversations with a fleet until the end of the block."""
 
     def __init__(self, fleet: Fleet, untouched: Replica, seed: int = 1, retry: Retry | None = None):
-        """`retry`: of all clients; Retry(attempts=1): every failure that a client sees is an error."""
+        """`retry`: for all clients. With Retry(attempts=1), every failure that a client sees is an error."""
         self._fleet, self._seed = fleet, seed
         self._retry = retry or Retry(attempts=30, longest_delay=1)
         self._reference = Client(untouched.grpc, timeout=PATIENCE)
@@ -212,9 +212,9 @@ class Load:
         self._changed = threading.Condition()
         self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(CLIENTS)]
         self.counts: collections.Counter[str] = collections.Counter()
-        self._heard = [0] * CLIENTS  # calls of each client
+        self._heard = [0] * CLIENTS  # the calls of each client
         self.faults: list[str] = []
-        self.longest = 0.0  # seconds that a call took, all attempts together
+        self.longest = 0.0  # the seconds of the longest call, with all its attempts
 
     def __enter__(self) -> Load:
         for thread in self._threads:
@@ -228,12 +228,12 @@ class Load:
         self._reference.close()
 
     def wait_for(self, values: int) -> None:
-        """Waits until the clients have heard this many more values. Wrong if a client has heard something wrong."""
+        """Waits until the clients have heard this many more values. Raises Wrong if one has heard a wrong answer."""
         wanted = self.counts["values"] + values
         self._wait(lambda: self.counts["values"] >= wanted, f"{values} values more")
 
     def wait_for_all(self) -> None:
-        """Waits until every call that runs now has been heard: each client has begun another one, and heard that."""
+        """Waits until every running call has been heard, that is, until each client has heard two more calls."""
         wanted = [calls + 2 for calls in self._heard]
         self._wait(lambda: all(map(operator.ge, self._heard, wanted)), "two calls of each client")
 
@@ -263,7 +263,7 @@ class Load:
             return ByGrpc(address, self._retry) if number % 2 else ByHttp(direct, draw, tries_again)
         if number % 2:
             return ByGrpc(self._fleet.proxy, self._retry)
-        is_direct = number % 4 == 2 and tries_again  # a replica that stops refuses who comes directly
+        is_direct = number % 4 == 2 and tries_again  # a stopping replica refuses direct clients
         return ByHttp(direct if is_direct else [self._fleet.proxy], draw, tries_again)
 
     def _run(self, number: int) -> None:
@@ -274,7 +274,7 @@ class Load:
             while not self._stopping.is_set():
                 self._converse(number, talk, door, draw)
                 talk += 1
-        except Exception as error:  # whatever it is, the test says so
+        except Exception as error:  # the test reports any error
             with self._changed:
                 self.faults.append(f"client {number} ({type(door).__name__}): {type(error).__name__}: {error}")
                 self._changed.notify_all()
@@ -308,7 +308,7 @@ class Load:
 
 
 def check(name: str, heard: Heard, expected: Heard) -> None:
-    """Wrong unless a client heard the same as on the undisturbed server. Without the end it may be less."""
+    """Raises Wrong if the undisturbed server answered otherwise. Without the end, a client may have heard less."""
     if heard.position != expected.position:
         raise Wrong(f"{name}: the session is at {heard.position} in place of {expected.position}: {heard}")
     count = len(heard.values)
@@ -318,7 +318,7 @@ def check(name: str, heard: Heard, expected: Heard) -> None:
 
 
 def make(session: Session, call: Call, position: int | None) -> Heard:
-    """Makes a call that expects the session there; None: anywhere."""
+    """Makes a call that expects the session at `position`, or anywhere if it is None."""
     stream = session.generate(
         call.prompt, max_values=call.count, seed=call.seed, ignore_eos=True, expected_position=position
     )
@@ -327,7 +327,7 @@ def make(session: Session, call: Call, position: int | None) -> Heard:
 
 
 def options(document: str | None, **defaults: Any) -> argparse.Namespace:
-    """The options of a test on its command line, of which unittest sees nothing. A seed of 0 draws one."""
+    """Parses a test's options and hides them from unittest. A seed of 0 chooses a random one."""
     parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
@@ -339,7 +339,7 @@ def options(document: str | None, **defaults: Any) -> argparse.Namespace:
 
 
 class Progress:
-    """Says how far a test of many rounds is, and ends it when its time is over."""
+    """Reports the progress of a test with many rounds, and ends it when its time is over."""
 
     def __init__(self, load: Load, what: str, rounds: int, minutes: float):
         self._load, self._what, self._rounds, self._minutes = load, what, rounds, minutes
@@ -347,7 +347,7 @@ class Progress:
         self._done = 0
 
     def note(self, done: int) -> None:
-        """This many rounds are done."""
+        """Notes that this many rounds are done."""
         self._done = done
         if done % REPORT_EVERY == 0 and done < self._rounds:
             self._print()
@@ -366,7 +366,7 @@ class Progress:
 
 
 class FleetTest(unittest.TestCase):
-    """A test with a folder and a server without a store that nobody disturbs."""
+    """A test with a folder and an undisturbed server without a store."""
 
     def setUp(self) -> None:
         self.stack = contextlib.ExitStack()

@@ -1,7 +1,7 @@
-"""A disk without room: calls on sessions are refused with a status that says so, and no session is lost.
+"""On a full disk, calls on sessions are refused with a status that names the cause, and no session is lost.
 
-The disk is a small tmpfs if this user may mount one. Else the size of the server's files is limited, and the status is
-UNAVAILABLE. Needs grpcio and protobuf.
+The disk is a small tmpfs if this user may mount one. Otherwise the size of the server's files is limited, and the
+status is UNAVAILABLE. Needs grpcio and protobuf.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fleet import PATIENCE, FleetTest
 from runnel_client import Client, Retry, Session, errors
 
 DISK = 2 << 20  # bytes
-STATE = 65536  # bytes that one state has at least
+STATE = 65536  # the least bytes of a state
 SESSIONS = 4
 
 
 class FullDiskTest(FleetTest):
-    """Without a log: every call writes its state."""
+    """Without a log, every call writes its state."""
 
     log_bytes = 0
-    rooms: tuple[int, ...] = (STATE // 4, 0)  # for a record and no state, and for nothing
+    rooms: tuple[int, ...] = (STATE // 4, 0)  # room for only a record, and no room
 
     def setUp(self) -> None:
         super().setUp()
@@ -46,14 +46,14 @@ class FullDiskTest(FleetTest):
         self.set_room: Callable[[int], None] = self.fill if mounted else self.limit_files
 
     def fill(self, room: int) -> None:
-        """Leaves this many bytes of the disk."""
+        """Leaves this many bytes free on the disk."""
         filler = self.disk / "filler"
         filler.unlink(missing_ok=True)
         free = os.statvfs(self.disk).f_bavail * os.statvfs(self.disk).f_frsize
         filler.write_bytes(bytes(max(free - room, 0)))
 
     def limit_files(self, room: int) -> None:
-        """Files of the server cannot have more bytes than this."""
+        """Limits the size of the server's files to this many bytes."""
         assert self.replica.process is not None
         process = self.replica.process.pid
         most = resource.prlimit(process, resource.RLIMIT_FSIZE)[1]
@@ -84,14 +84,14 @@ class FullDiskTest(FleetTest):
 
 
 class LogTest(FullDiskTest):
-    """A call writes an entry of the log into the record, which needs room, too."""
+    """Each call writes a log entry into the record, which also needs room."""
 
     log_bytes = 65536
     rooms = (0,)
 
 
 def ask(session: Session, turn: int) -> list[int]:
-    """The values of a call, which expects the session where the last heard call has left it."""
+    """The values of a call that expects the session where the last heard call has left it."""
     return list(session.generate(f"Turn {turn}: ", max_values=30, seed=turn, ignore_eos=True).values())
 
 

@@ -1,4 +1,4 @@
-"""A directory that hangs, like one whose server is gone: calls end in time, and the server stops when it is told to.
+"""A store whose directory hangs, as on a dead file server: calls end in time, and the server stops when told to.
 
 Needs grpcio and protobuf.
 """
@@ -13,7 +13,7 @@ from fleet import PATIENCE, Call, FleetTest, make
 
 from runnel_client import Client, Retry, errors
 
-# Without logs: one that rests is replaced by a state a second later, and the record, which the test replaces, with it.
+# Without logs: after a second of rest, the server would replace a log with a state, and overwrite the test's record.
 FLAGS = ("--grace-ms", "100", "--storage-log-bytes", "0")
 
 
@@ -29,7 +29,7 @@ class HangingStoreTest(FleetTest):
             [record] = (self.folder / "fleet" / "store").glob("*.json")
             aside = record.with_suffix(".aside")
             record.rename(aside)
-            os.mkfifo(record)  # nobody writes to it, so whoever opens it to read waits
+            os.mkfifo(record)  # nobody writes to it, so opening it for reading blocks
             with self.assertRaises(errors.Unavailable):
                 make(session, after, heard.position)
             self.assertEqual(len(list(client.generate("The ", max_values=5, ignore_eos=True).values())), 5)

@@ -2,8 +2,8 @@
 
     tests/fleet/kill_test.py [--kills 3] [--seed 1] [--minutes 30] [--store dir] [--sync none] [--flags "--more flags"]
 
-`--seed 0` draws a seed. `--store redis` starts a Redis. Needs grpcio and protobuf. `make fleet-test` kills 200 times
-with each kind of store.
+`--seed 0` chooses a random seed. `--store redis` starts a Redis. Needs grpcio and protobuf. `make fleet-test` makes
+the test kill 200 times with each kind of store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from redis_server import redis_of, skip_without_redis
 ARGS = options(__doc__, kills=3, seed=1, minutes=30.0, store="dir", sync="none", flags="")
 if ARGS.store == "redis":
     skip_without_redis()
-SLOTS = "24"  # fewer than there are sessions, so that resting ones are given up and loaded again
+SLOTS = "24"  # fewer than sessions, so resting sessions are evicted and loaded again
 
 
 class KillTest(FleetTest):
@@ -39,7 +39,7 @@ class KillTest(FleetTest):
                 load.wait_for(draw.randint(1, 20 * VALUES))
                 replica = draw.choice(fleet.replicas)
                 replica.kill()
-                load.wait_for(draw.randint(1, 10 * VALUES))  # from the others
+                load.wait_for(draw.randint(1, 10 * VALUES))  # served by the others
                 replica.start()
                 progress.note(kill)
         progress.end()

@@ -1,9 +1,9 @@
-"""The long form of tests/fleet, which `make fleet-test` runs: one scenario after the other, also after one has failed.
+"""The long form of tests/fleet, run by `make fleet-test`: all scenarios in turn, even after one has failed.
 
     tests/fleet/long.py [--kills 200] [--minutes 30] [--seed 0] [--only kill]
 
-`--kills`: kills of a replica with each kind of store. `--minutes`: the most that a scenario takes. `--seed 0`: each
-scenario draws a seed, and prints it. `--only`: scenarios whose names contain this. Needs what the scenarios need.
+`--kills`: kills of a replica with each kind of store. `--minutes`: the most time for a scenario. `--seed 0`: each
+scenario chooses a random seed and prints it. `--only`: scenarios whose names contain this. Needs all that they need.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SLACK = 600.0  # seconds
 NO_LOG = "--storage-log-bytes=0"
 LIMITS = "--seed {seed} --minutes {minutes}"
 REDIS = f"--kills {{kills}} {LIMITS} --store redis"
-# Each has a name, a program and options. A word in braces is replaced.
+# Name, program and options of each scenario. Words in braces are replaced.
 SCENARIOS = (
     ("kill: directory, a state after each call", "kill_test.py", f"--kills {{kills}} {LIMITS} --flags={NO_LOG}"),
     ("kill: directory, log", "kill_test.py", f"--kills {{kills}} {LIMITS}"),
@@ -40,7 +40,7 @@ SCENARIOS = (
 
 def run(program: str, words: list[str], minutes: float) -> str:
     """How a scenario ended."""
-    # A scenario ends itself before. The limit is for one that hangs. SIGINT has it end its servers.
+    # A scenario ends by itself earlier, unless it hangs. On SIGINT it stops its servers.
     with subprocess.Popen([sys.executable, "-B", str(FOLDER / program), *words]) as process:
         try:
             code = process.wait(60 * minutes + SLACK)

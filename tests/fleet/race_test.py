@@ -1,8 +1,8 @@
-"""Six replicas race for one session: each position is given once, with the values that one server would have given.
+"""Six replicas race for one session: each position is given once, with the values of a single server.
 
     tests/fleet/race_test.py [--calls 60] [--seed 1]
 
-Each replica has a client that knows no other, and never makes a call again. One replica is stopped in a call until
+Each replica has its own client, which uses no other replica and never retries. One replica is stopped in a call until
 others continue the session, and one is killed. Needs grpcio and protobuf.
 """
 
@@ -22,7 +22,7 @@ from runnel_client import Client, Retry, Session, errors
 ARGS = options(__doc__, calls=60, seed=1)
 REPLICAS = 6
 STOPPED, KILLED = 4, 5  # replicas
-ENDLESS = 1 << 20  # values that nobody reads to their end
+ENDLESS = 1 << 20  # more values than any client reads
 LEASE_MS = 3000
 PAUSE = 0.05  # the most seconds that a refused client waits for another client's call to end
 UNANSWERED = ("UNAVAILABLE", "UNKNOWN", "CANCELLED", "DEADLINE_EXCEEDED")
@@ -30,12 +30,12 @@ UNANSWERED = ("UNAVAILABLE", "UNKNOWN", "CANCELLED", "DEADLINE_EXCEEDED")
 
 @dataclasses.dataclass
 class Made:
-    """A call that a client made, as it heard it."""
+    """A call of a client, with the part of its answer that the client heard."""
 
     at: int  # the position that it expected
     call: Call
     values: list[int] = dataclasses.field(default_factory=list)
-    ended: bool = False  # its end was heard
+    ended: bool = False  # whether its end was heard
 
 
 class RaceTest(FleetTest):
@@ -53,7 +53,7 @@ class RaceTest(FleetTest):
         return sum(made.ended for made in self.made)
 
     def race(self, number: int) -> None:
-        """Makes one call after the other, each from where the session is."""
+        """Makes one call after another, each from the session's position."""
         draw = random.Random(f"{ARGS.seed} {number}")
         replica = self.replicas[number]
         with Client(replica.grpc, retry=Retry(attempts=1), timeout=PATIENCE) as client:
@@ -65,7 +65,7 @@ class RaceTest(FleetTest):
                     at = session.info().position
                     self.make(session, Made(at, Call(f"{number}: ", draw.randint(1, 20), draw.getrandbits(30))))
                 except errors.Aborted:
-                    with self.changed:  # another call runs, or was faster
+                    with self.changed:  # another call runs, or came first
                         self.changed.wait(PAUSE)
                 except errors.CallError as error:
                     if error.status not in UNANSWERED:
@@ -86,7 +86,7 @@ class RaceTest(FleetTest):
             pass
 
     def make(self, session: Session, made: Made) -> None:
-        """Makes a call. It counts unless it was refused: if its end is not heard it may have been saved."""
+        """Makes a call. Records it unless it was refused: without a heard end, it may have been saved."""
         try:
             stream = session.generate(
                 made.call.prompt,
@@ -133,15 +133,15 @@ class RaceTest(FleetTest):
         third = ARGS.calls // 3
         self.wait_for(third)
         self.assertTrue(self.is_stopped.wait(PATIENCE), "a replica that is stopped in a call")
-        self.wait_for(third)  # once its lease is over
+        self.wait_for(third)  # after its lease has expired
         self.replicas[STOPPED].signal(signal.SIGCONT)
         self.replicas[KILLED].kill()
         self.wait_for(third)
 
     def check(self) -> None:
-        """Makes the calls again on the undisturbed server, from one position to the next."""
+        """Repeats the calls on the undisturbed server, from one position to the next."""
         heard: dict[int, Made] = {}
-        unheard: dict[int, list[Made]] = {}  # one of them may have been saved before its replica was lost
+        unheard: dict[int, list[Made]] = {}  # a lost replica may have saved one of them
         for made in self.made:
             if made.ended:
                 self.assertNotIn(made.at, heard, "two calls from one position were heard")
@@ -156,9 +156,9 @@ class RaceTest(FleetTest):
     def follow(
         self, reference: Session, heard: dict[int, Made], unheard: dict[int, list[Made]], position: int, left: int
     ) -> int | None:
-        """Makes the calls from `position` on, of which `left` were heard. Returns where they end; None: they differ.
+        """Repeats the calls from `position` on, of which `left` were heard. Returns the end, or None if values differ.
 
-        Where none was heard, any of the others may be the one that was saved, and each is tried in a child.
+        If no call was heard at a position, any of the others may have been saved. Each of them is tried in a fork.
         """
         while position in heard:
             at, made = position, heard[position]

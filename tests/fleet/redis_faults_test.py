@@ -1,4 +1,4 @@
-"""A Redis that hangs, that is full, or that has lost its last writes: calls are refused, and no value is wrong.
+"""A Redis that hangs, is full, or has lost its last writes: calls are refused, and no value is wrong.
 
     tests/fleet/redis_faults_test.py [--stalls 2] [--seed 1] [--minutes 30]
 
@@ -20,8 +20,8 @@ skip_without_redis()
 ARGS = options(__doc__, stalls=2, seed=1, minutes=30.0)
 ONCE = Retry(attempts=1)
 SESSIONS = 4
-LONG = 300  # values: more than a log leads over, so that the call writes a state
-ENDLESS = 1 << 20  # values that nobody reads to their end
+LONG = 300  # more values than a log may hold, so the call writes a state
+ENDLESS = 1 << 20  # more values than any client reads
 
 
 class RedisFaultsTest(FleetTest):
@@ -64,7 +64,7 @@ class RedisFaultsTest(FleetTest):
         references = [reference.session(f"s{i}") for i in range(SESSIONS)]
         self.assert_same(sessions, references, turn=1)
         self.set_memory("1")
-        self.assert_same(sessions, references, turn=2)  # they fit the log
+        self.assert_same(sessions, references, turn=2)  # the log has room for them
         with self.assertRaises(errors.ResourceExhausted):
             client.session("new", keep=True)
         for session in sessions:
@@ -79,7 +79,7 @@ class RedisFaultsTest(FleetTest):
         self.assert_same(sessions, references, turn=4)
 
     def set_memory(self, most: str) -> None:
-        """The bytes that Redis may have; "0": any number."""
+        """Sets the bytes that Redis may use. "0" means no limit."""
         self.assertEqual(self.redis.ask("CONFIG", "SET", "maxmemory", most), b"+OK\r\n")
 
     def assert_same(self, sessions: list[Session], references: list[Session], turn: int, count: int = 30) -> None:
@@ -87,7 +87,7 @@ class RedisFaultsTest(FleetTest):
             self.assertEqual(values_of(session, turn, count), values_of(reference, turn, count), f"{session.id} {turn}")
 
     def test_a_redis_that_lost_its_tail_says_where_the_session_is(self) -> None:
-        # Each call writes a state, so the end of the last call is the last that Redis has written.
+        # Each call writes a state, so the last write of Redis is the end of the last call.
         flags = ("--storage-log-bytes", "0", *self.flags)
         fleet = self.fleet(*flags, store=self.store, proxied=False, count=2)
         sessions = [self.client(fleet.replicas[0].grpc).session("tail", keep=True)]
@@ -127,12 +127,12 @@ class RedisFaultsTest(FleetTest):
         self.redis.answer_again()
         replica.start()
         after = Call(" but ", 30, 2)
-        again = self.client(replica.grpc).open_session("s")  # waits for the lease of the call that was cut off
+        again = self.client(replica.grpc).open_session("s")  # waits for the lease of the interrupted call
         self.assertEqual(make(again, after, heard.position), make(reference, after, None))
 
 
 def values_of(session: Session, turn: int, count: int) -> list[int]:
-    """The values of a call, which expects the session where the last heard call has left it."""
+    """The values of a call that expects the session where the last heard call has left it."""
     return list(session.generate(f"Turn {turn}: ", max_values=count, seed=turn, ignore_eos=True).values())
 
 

@@ -2,7 +2,7 @@
 
     tests/fleet/redis_kill_test.py [--kills 2] [--seed 1] [--minutes 30]
 
-`--seed 0` draws a seed. Needs redis-server 7, or Debian's package redis-tools, and grpcio and protobuf.
+`--seed 0` chooses a random seed. Needs redis-server 7, or Debian's package redis-tools, and grpcio and protobuf.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from redis_server import redis_of, skip_without_redis
 
 skip_without_redis()
 ARGS = options(__doc__, kills=2, seed=1, minutes=30.0)
-SLOTS = "24"  # fewer than there are sessions, so that resting ones are given up and loaded again
+SLOTS = "24"  # fewer than sessions, so resting sessions are evicted and loaded again
 
 
 class RedisKillTest(FleetTest):
@@ -29,7 +29,7 @@ class RedisKillTest(FleetTest):
                 load.wait_for(draw.randint(1, 10 * VALUES))
                 replica = draw.choice(fleet.replicas)
                 replica.kill()
-                load.wait_for(draw.randint(1, 5 * VALUES))  # from the others
+                load.wait_for(draw.randint(1, 5 * VALUES))  # served by the others
                 replica.start()
                 redis.kill()
                 redis.start()

@@ -1,4 +1,4 @@
-"""A Redis for a test of tests/fleet, and the flags of servers that use it."""
+"""A Redis for tests of tests/fleet, and the flags of servers that use it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from fleet import SKIPPED, FleetTest
 from local_redis import PROGRAM, Redis
 
-LEASE_MS = "3000"  # the least; no server sees that another one has ended
+LEASE_MS = "3000"  # the minimum; with Redis, no server notices that another one has died
 
 
 def skip_without_redis() -> None:

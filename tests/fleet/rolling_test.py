@@ -20,10 +20,10 @@ from runnel_client import Client, Retry
 from runnel_client.client import Generation
 
 ONCE = Retry(attempts=1)
-LONG = 20_000  # values of a stream
-# Longer than any wait: a second signal ends the lame-duck period, when HAProxy has seen the first.
+LONG = 20_000  # values in a stream
+# Longer than any wait: the test ends the lame-duck period by a second signal, after HAProxy has noticed the first.
 TIMES = ("--lame-duck-ms", "600000", "--grace-ms", "600000", "--stall-timeout-ms", "600000")
-PATIENT = ("--storage-timeout-ms", "60000")  # the maximum: the store of a busy machine may be slow
+PATIENT = ("--storage-timeout-ms", "60000")  # the maximum, because a busy machine's store may be slow
 FLAGS = (*TIMES, *PATIENT, "--storage-sync", "none", "--sessions", "64")
 ARGS = options(__doc__, rounds=1, seed=1, store="dir", flags="")
 if find_haproxy() is None:
@@ -61,7 +61,7 @@ class RollingTest(FleetTest):
 
 
 def long_stream(client: Client, id: str) -> Generation:
-    """A stream that does not end before it is read."""
+    """A stream too long to end before it is read."""
     session = client.session(id, keep=True)
     return session.generate("The ", max_values=LONG, seed=1, ignore_eos=True, values_per_message=1)
 

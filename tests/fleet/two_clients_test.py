@@ -1,4 +1,4 @@
-"""Two clients in one session, each at another replica: one call at a time, and no position is given twice.
+"""Two clients share a session through different replicas: one call runs at a time, and no position is given twice.
 
 Needs grpcio and protobuf.
 """
@@ -17,7 +17,7 @@ from runnel_client import Client, Retry, errors
 
 ROUNDS = 20
 LEASE_MS = 3000
-ENDLESS = 1 << 20  # values that nobody reads to their end
+ENDLESS = 1 << 20  # more values than any client reads
 
 
 class TwoClientsTest(FleetTest):
@@ -63,7 +63,7 @@ class TwoClientsTest(FleetTest):
         next(iter(stream))
         self.first.signal(signal.SIGSTOP)
         after = Call(" but ", 50, 2)
-        # The client of the other server waits for the end of the lease, which the server names.
+        # The other server's client waits until the lease expires. The server names the time.
         other = self.client(self.second.grpc).open_session("shared")
         self.assertEqual(make(other, after, position), self.expect(after))
         self.first.signal(signal.SIGCONT)

@@ -29,7 +29,7 @@ const OrderedJson& tools() {
   return kTools;
 }
 
-// The events of `text` in pieces of at most `most` bytes, joined by kind.
+// The events of `text`, added in pieces of at most `most` bytes, joined by kind.
 std::vector<ChatEvent> events_of(const ChatAnswer::Options& options, std::string_view prompt,
                                  std::string_view text, size_t most) {
   ChatAnswer answer(options, prompt);
@@ -57,7 +57,7 @@ std::vector<ChatEvent> events_of(const ChatAnswer::Options& options, std::string
   return all;
 }
 
-// Finds the text of an event in the rest of the answer.
+// Finds an event's text in the rest of the answer, and moves past it.
 void take_text(std::string_view text, std::string_view& rest) {
   const size_t at = rest.find(text);
   check(at != std::string_view::npos, "text goes out once and in order");

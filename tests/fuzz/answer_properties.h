@@ -1,4 +1,4 @@
-// The properties that hold for every text that a chat model writes, as properties.h has them for
+// Checks properties that every text of a chat model must have. properties.h does the same for
 // files.
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace runnel {
 
-// Takes an answer apart. Its first byte chooses the form of calls, the end of the prompt, and
-// whether one call ends the answer. However the text is cut, the events joined by kind are those of
-// the whole; none is empty; text goes out once and in order; calls have arguments that are JSON
-// objects. True if the answer had a call.
+// Parses an answer. The first byte of `input` chooses the form of calls, the end of the prompt, and
+// whether one call ends the answer. However the text is cut, the events joined by kind must be the
+// same and none may be empty. Text must come out once and in order, and arguments of calls must be
+// JSON objects. True if the answer had a call.
 bool check_chat_answer(std::string_view input);
 
-// Small answers to start from, and words that are worth inserting.
+// Small answers to start from, and words for the fuzzer to insert.
 std::vector<std::string> answer_seeds();
 std::span<const std::string_view> answer_words();
 

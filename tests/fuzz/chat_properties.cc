@@ -58,7 +58,7 @@ void check_conversation(const ChatRequest& request) {
   }
 }
 
-// `read` is what reads the object of the body.
+// `read` reads the JSON object of the body.
 template <typename Read>
 bool check_body(std::string_view text, const ChatRequest& request, const Read& read) {
   Result<OrderedJson> body = parse_chat_body(text);

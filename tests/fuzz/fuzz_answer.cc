@@ -1,4 +1,4 @@
-// libFuzzer on the reader of a chat model's answers.
+// Fuzzes the parser of a chat model's answers with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

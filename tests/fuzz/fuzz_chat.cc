@@ -1,4 +1,4 @@
-// libFuzzer on the reader of requests for chat completions.
+// Fuzzes the parser of POST /v1/chat/completions with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

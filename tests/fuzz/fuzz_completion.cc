@@ -1,4 +1,4 @@
-// libFuzzer on the reader of completion requests.
+// Fuzzes the parser of POST /v1/completions with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

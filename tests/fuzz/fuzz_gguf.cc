@@ -1,4 +1,4 @@
-// libFuzzer on GGUF files: the header, blocks and vocabularies.
+// Fuzzes the parser of GGUF files with libFuzzer: header, blocks and vocabularies.
 #include <cstddef>
 #include <cstdint>
 

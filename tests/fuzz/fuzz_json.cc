@@ -1,4 +1,4 @@
-// libFuzzer on the reader of JSON.
+// Fuzzes the JSON parser with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// libFuzzer on the parser of the file of keys.
+// Fuzzes the parser of key files with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

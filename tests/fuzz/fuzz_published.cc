@@ -1,4 +1,4 @@
-// libFuzzer on the config.json of a published model.
+// Fuzzes the parser of published models' config.json with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// libFuzzer on the reader of replies of Redis.
+// Fuzzes the parser of Redis replies with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

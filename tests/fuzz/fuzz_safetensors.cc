@@ -1,6 +1,6 @@
-// libFuzzer on safetensors files. The file is given as header, a zero byte and data: the header's
-// length, which would be wrong after almost every mutation, is put before it. Input without a zero
-// byte is a whole file.
+// Fuzzes the parser of safetensors files with libFuzzer. The input is header, zero byte and data.
+// The header's length is put before it, because almost every mutation would make a given length
+// wrong. Input without a zero byte is a whole file.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// libFuzzer on the parser of config.json.
+// Fuzzes the parser of config.json with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// libFuzzer on the reader of state files.
+// Fuzzes the parser of state files with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// libFuzzer on chat templates, parsed and rendered.
+// Fuzzes the parser and the renderer of chat templates with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

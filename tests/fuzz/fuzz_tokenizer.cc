@@ -1,4 +1,4 @@
-// libFuzzer on tokenizer.json, and on what it makes of text.
+// Fuzzes the parser of tokenizer.json, and the tokenizer that results, with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// libFuzzer on vocabularies of RWKV, and on what they make of text.
+// Fuzzes the parser of RWKV vocabularies, and the tokenizer that results, with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

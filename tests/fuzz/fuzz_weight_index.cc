@@ -1,4 +1,4 @@
-// libFuzzer on the index of several weight files.
+// Fuzzes the parser of the index of several weight files with libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

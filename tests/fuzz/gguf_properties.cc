@@ -47,7 +47,7 @@ void check_vocabulary_keys(const Json& metadata) {
   check(vocabulary->tokens <= kMaxVocabulary, "tokens are within their limit");
 }
 
-// The keys of a family, whatever the file's tensors are.
+// Checks the keys of a family, whatever tensors the file has.
 void check_family_keys(const GgufHeader& header) {
   Faults faults(kFile);
   const std::string file = kFile;

@@ -1,5 +1,5 @@
-// Writes the seeds of the fuzzers' corpora: make_seeds DIRECTORY makes DIRECTORY/json,
-// DIRECTORY/spec and so on, one for each fuzzer, each with a dictionary beside it.
+// Writes seeds for the fuzzers: make_seeds DIRECTORY makes a corpus for each fuzzer in
+// DIRECTORY/json, DIRECTORY/spec and so on, and a dictionary next to each corpus.
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -16,7 +16,7 @@
 namespace runnel {
 namespace {
 
-// libFuzzer's dictionaries: one quoted word a line.
+// A dictionary for libFuzzer: one quoted word per line.
 std::string dictionary(std::span<const std::string_view> words) {
   std::string text;
   for (const std::string_view word : words) {
@@ -58,7 +58,7 @@ int run(const std::string& directory) {
   write_corpus(directory + "/weight_index", weight_index_seeds(), weight_index_words());
   std::vector<std::string> files;
   for (const std::string& file : safetensors_seeds()) {
-    const size_t header_end = file.rfind('}') + 1;  // the data of the seeds is zeros
+    const size_t header_end = file.rfind('}') + 1;  // the seeds have only zeros as data
     files.push_back(file.substr(8, header_end - 8) + std::string(1, '\0') +
                     file.substr(header_end));
   }

@@ -191,7 +191,7 @@ void check_values(const Spec& spec) {
   check(std::abs(sum - 1.0) < 1e-6, "the histogram sums to 1");
 }
 
-// Of caches, which have whole pages.
+// The positions that a cache has, which are whole pages.
 __int128 cached_positions(const Spec& spec) {
   return (spec.positions + kPagePositions - 1) / kPagePositions * kPagePositions;
 }
@@ -253,7 +253,7 @@ __int128 state_floats(const Sizes& sizes, const Spec& /*spec*/) {
   return state_floats(sizes);
 }
 
-// Derived sizes, in wider arithmetic than the spec's own.
+// Checks derived sizes with wider arithmetic than that of the spec.
 void check_derived(const Spec& spec) {
   __int128 trained = 0;
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
@@ -339,7 +339,7 @@ void check_reads(const WeightFile& file) {
   }
 }
 
-// {"Ā":0,...}: the characters of all bytes, their names, and words that merges can make of them.
+// {"Ā":0,...}: the characters that name bytes, and words that merges can make of them.
 std::string byte_vocabulary() {
   std::string text = "{";
   int other = 0x100;
@@ -355,7 +355,7 @@ std::string byte_vocabulary() {
   return text + R"("ab":256,"abc":257,"\u0120a":258,"<|end|>":259,"\u2581":260,"\u2581a":261})";
 }
 
-// One line for every byte, as RWKV's vocabularies begin.
+// One line for each byte, like the start of an RWKV vocabulary.
 std::string byte_lines() {
   std::string text;
   for (int byte = 0; byte < 256; ++byte) {
@@ -366,7 +366,7 @@ std::string byte_lines() {
   return text;
 }
 
-// `text` without white space, which may move, and composed.
+// `text` composed and without white space, because white space may move.
 std::string without_spaces(std::string_view text) {
   std::string out;
   while (!text.empty()) {

@@ -131,7 +131,7 @@ bool check_published(std::string_view text) {
       continue;
     }
     accepted = true;
-    spec->name = "published";  // load_bundle() takes that of the directory
+    spec->name = "published";  // load_bundle() uses the directory's name
     const Result<Spec> own = parse_spec(spec_to_json(*spec), file);
     check(own.ok() && spec_to_json(*own) == spec_to_json(*spec), "a bundle can say the same");
   }

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMostTokens = int64_t{1} << 40;
 constexpr int kMostLogprobs = 20;
 
-// Tokens and bytes of text.
+// The number of tokens, or of bytes of text.
 size_t size_of(const CompletionPrompt& prompt) {
   return std::visit([](const auto& values) { return values.size(); }, prompt);
 }

@@ -1,4 +1,4 @@
-// What must hold for every body of a request over HTTP, as properties.h has it for files.
+// Checks properties that every body of an HTTP request must have, as properties.h does for files.
 #pragma once
 
 #include <span>
@@ -11,17 +11,17 @@
 
 namespace runnel {
 
-// Reads the body of POST /v1/completions. Refused: INVALID_ARGUMENT with one short printable line
-// that starts with the body or the field at fault. Accepted: every member is within its limits, and
-// what was read has no more tokens and bytes than the body. True when it was accepted.
+// Reads the body of POST /v1/completions. A refusal is as check_fault() requires. If it is accepted,
+// every member is within its limits, and the prompt has no more tokens or bytes than the body has
+// bytes. True if it was accepted.
 bool check_completion_request(std::string_view body);
 
-// A refusal, as above.
+// A refusal is INVALID_ARGUMENT: one short printable line that starts with the body or the field.
 void check_fault(const Fault& fault);
-// What every endpoint reads of a body with this number of bytes.
+// The fields that every endpoint reads are within their limits, for a body of this many bytes.
 void check_call(const GenerateRequest& call, size_t body);
 
-// Small well-formed inputs to start from, and words that are worth inserting.
+// Small well-formed inputs to start from, and words for the fuzzer to insert.
 std::vector<std::string> completion_seeds();
 std::span<const std::string_view> completion_words();
 

@@ -17,7 +17,7 @@ struct ReadReplies {
   friend bool operator==(const ReadReplies&, const ReadReplies&) = default;
 };
 
-// All replies in these bytes, which come `most` at a time.
+// Reads all replies in these bytes, which arrive `most` at a time.
 ReadReplies read_replies(std::string_view bytes, size_t most) {
   RespReader reader([&](std::span<char> to) -> Result<size_t> {
     const size_t count = std::min({bytes.size(), most, to.size()});

@@ -1,4 +1,4 @@
-// Checks that must hold for every reply of Redis, as properties.h has them for files.
+// Checks properties that every Redis reply must have, as properties.h does for files.
 #pragma once
 
 #include <span>
@@ -8,12 +8,12 @@
 
 namespace runnel {
 
-// Reads replies until the bytes end, in one piece and byte by byte, which give the same. Refused:
-// DATA_LOSS with one short printable line. Accepted: a reply is within its bounds. True when there
-// was a reply.
+// Reads replies until the bytes end, at once and byte by byte, with the same result. If they are
+// refused, the status is DATA_LOSS with one short printable line. If a reply is accepted, it is
+// within its bounds. True if there was a reply.
 bool check_replies(std::string_view bytes);
 
-// Small well-formed inputs to start from, and words that are worth inserting.
+// Small well-formed inputs to start from, and words for the fuzzer to insert.
 std::vector<std::string> reply_seeds();
 std::span<const std::string_view> reply_words();
 

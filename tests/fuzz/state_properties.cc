@@ -20,7 +20,7 @@ StateLayout layout() {
           .numerics = "cpu"};
 }
 
-// The file with the checksums and the digest that its bytes should have, where it has any.
+// The file with correct checksums and a correct digest, where it has any.
 std::string repaired(std::string file) {
   if (file.size() < kStartBytes) return file;
   uint32_t header = 0;

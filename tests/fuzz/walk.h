@@ -1,4 +1,4 @@
-// A bounded, seeded walk of mutations from well-formed inputs, for the ordinary tests.
+// Seeded, bounded mutations of well-formed inputs, for the ordinary tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,10 +21,10 @@ class Mutator {
  public:
   Mutator(uint64_t seed, std::span<const std::string_view> words) : bits_(seed), words_(words) {}
 
-  // A number below `end`.
+  // A random number below `end`.
   size_t below(size_t end) { return bits_() % end; }
 
-  // One to three small changes.
+  // Makes one to three small changes.
   std::string operator()(std::string input, const std::string& other) {
     for (size_t changes = 1 + below(3); changes > 0; --changes) change(input, other);
     if (input.size() > kMaxInput) input.resize(kMaxInput);
@@ -61,7 +61,7 @@ class Mutator {
     }
   }
 
-  // The run of digits at or after `at` becomes another small number: most stay well-formed.
+  // Replaces the digits at or after `at` with another small number. Most inputs stay well-formed.
   void replace_number(std::string& input, size_t at) {
     const size_t begin = input.find_first_of("0123456789", at);
     if (begin == std::string::npos) return;
@@ -69,7 +69,7 @@ class Mutator {
     input.replace(begin, end - begin, std::to_string(below(40)));
   }
 
-  // What stands between two separators becomes a word.
+  // Replaces the text between two separators with `word`.
   void replace_token(std::string& input, size_t at, std::string_view word) {
     const size_t begin = input.find_first_of(":[,", at);
     if (begin == std::string::npos) return;
@@ -81,7 +81,7 @@ class Mutator {
   std::span<const std::string_view> words_;
 };
 
-// Mutates members of a pool, which grows by what was accepted. Gives how many inputs were.
+// Mutates inputs of a pool, and adds accepted ones to it. Returns how many were accepted.
 template <typename Check>
 int walk(std::vector<std::string> pool, Mutator mutate, Check check, int inputs = kInputs) {
   int accepted = 0;

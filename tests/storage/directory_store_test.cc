@@ -1,4 +1,4 @@
-// A directory as a store: damage, failing disks, servers that die, leftovers.
+// A directory as a store: damaged files, failing disks, servers that die, and leftover files.
 #include "storage/directory_store.h"
 
 #include <fcntl.h>
@@ -70,7 +70,7 @@ class DirectoryStoreTest : public ::testing::Test {
     return options_.folder + "/" + key + "." + std::to_string((*store.look(key))->state) + ".state";
   }
 
-  // The names of the files whose names contain `part`.
+  // The names of the files that contain `part`.
   std::vector<std::string> names_with(const std::string& part) const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(options_.folder)) {
@@ -263,7 +263,7 @@ TEST_F(DirectoryStoreTest, AStateWhoseRecordCannotBeWrittenIsRemoved) {
   create(*open(), kKey, std::string(100, 'a'));
   bool full = false;
   options_.disk.write = [&](int descriptor, const void* bytes, size_t count) -> ssize_t {
-    constexpr size_t kMostOfARecord = 4096;  // a state is larger here
+    constexpr size_t kMostOfARecord = 4096;  // the states here are larger
     if (!full || count > kMostOfARecord) return write(descriptor, bytes, count);
     errno = ENOSPC;
     return -1;
@@ -323,7 +323,7 @@ TEST_F(DirectoryStoreTest, AStateAtRestIsOnTheDiskBeforeTheLogIsGivenUp) {
 
 TEST_F(DirectoryStoreTest, AStateAtRestThatCannotBeWrittenLeavesStateAndLog) {
   bool full = false;
-  size_t most = 0;  // bytes that a write may have on the full disk
+  size_t most = 0;  // the most bytes that the full disk accepts in a write
   options_.disk.write = [&](int descriptor, const void* bytes, size_t count) -> ssize_t {
     if (!full || count > most) return write(descriptor, bytes, count);
     errno = ENOSPC;
@@ -335,7 +335,7 @@ TEST_F(DirectoryStoreTest, AStateAtRestThatCannotBeWrittenLeavesStateAndLog) {
   ASSERT_TRUE(*store->log(kKey, {store->replica() + "/m", saved}, {2, "x"}));
   const Record before = **store->look(kKey);
   full = true;
-  for (const size_t bytes : {4096, 1 << 20}) {  // the record alone, the state as well
+  for (const size_t bytes : {4096, 1 << 20}) {  // room for the record only, then for the state, too
     most = bytes;
     const Snapshot given = snapshot(2, std::string(5000, 'n'));
     EXPECT_EQ(store->settle(kKey, saved, given).status().code(), Code::kResourceExhausted);

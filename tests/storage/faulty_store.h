@@ -1,4 +1,4 @@
-// A store whose operations fail, are slow, or lose their outcomes, as a test decides.
+// A store whose operations fail, are slow, or lose their results, as a test decides.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace runnel {
 
 class FaultyStore final : public Store {
  public:
-  // Decides how an operation, given by its name, ends.
+  // Decides by its name how an operation ends.
   using Verdict = std::function<Status(const std::string&)>;
 
   // `before` is called with the name of each operation but sync(). If its status is not OK, the
@@ -45,7 +45,7 @@ class FaultyStore final : public Store {
     if (Status s = before_(operation); !s.ok()) return s;
     return told(operation, store_->end(key, holder, snapshot));
   }
-  // "end", too: a call ends with a log entry or with a state.
+  // Also named "end", because a log entry or a state ends a call.
   Result<bool> log(const std::string& key, const Holder& holder, const LogEntry& entry) override {
     if (Status s = before_("end"); !s.ok()) return s;
     return told("end", store_->log(key, holder, entry));

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 steady_clock::time_point in_a_minute() { return steady_clock::now() + std::chrono::minutes(1); }
 
-// Finds this machine for every name.
+// Resolves every name to this machine.
 int find_local(const char* /*host*/, const char* port, const addrinfo* hints, addrinfo** found) {
   return getaddrinfo("127.0.0.1", port, hints, found);
 }
@@ -68,7 +68,7 @@ TEST(HostLookup, AnErrorIsThatOfTheSystem) {
   EXPECT_EQ(status.message(), gai_strerror(EAI_NONAME));
 }
 
-// Its thread outlives what it is of, so it shares what it needs with the test.
+// A lookup's thread may outlive the lookup, so it shares this data with the test.
 struct Hanging {
   std::latch may_end{1};
   std::atomic<int> lookups{0};

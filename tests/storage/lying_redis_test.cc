@@ -1,5 +1,5 @@
-// A Redis that lies, hangs or is something else: each call ends in time, with an error that says
-// what came.
+// A Redis that sends wrong replies or hangs, or another kind of server: each call ends in time,
+// with an error that shows the reply.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -37,10 +37,10 @@ std::string bulk(const std::string& text) {
   return "$" + std::to_string(text.size()) + "\r\n" + text + "\r\n";
 }
 
-// Answers commands as a test says.
+// A server that answers commands as a test decides.
 class LyingRedis {
  public:
-  // The bytes that answer a command, which a pause may follow; none: the connection ends.
+  // Returns the reply to a command, and may pause. Without a reply the connection is closed.
   using Answer = std::function<std::optional<std::string>(const std::vector<std::string>&)>;
 
   explicit LyingRedis(Answer answer) : answer_(std::move(answer)) {
@@ -60,11 +60,11 @@ class LyingRedis {
 
   StoreUrl url() const { return {.kind = StoreKind::kRedis, .path = folder_.path("socket")}; }
   bool is_up() const { return is_up_; }
-  // If it is not 0, an answer is sent byte by byte, with a pause before each byte.
+  // If it is not 0, replies are sent byte by byte with this pause before each byte.
   std::atomic<int> pause_ms{0};
 
  private:
-  // Accepts connections until the socket is shut down, and then ends them.
+  // Accepts connections until the socket is shut down, then closes them.
   void serve() {
     std::vector<int> peers;
     std::vector<std::thread> threads;
@@ -101,7 +101,7 @@ class LyingRedis {
     }
     for (const char byte : bytes) {
       pollfd end = {.fd = peer, .events = POLLRDHUP, .revents = 0};
-      if (poll(&end, 1, pause_ms) != 0) return false;  // the connection has ended
+      if (poll(&end, 1, pause_ms) != 0) return false;  // the connection was closed
       if (send(peer, &byte, 1, MSG_NOSIGNAL) != 1) return false;
     }
     return true;
@@ -114,7 +114,7 @@ class LyingRedis {
   std::thread thread_;
 };
 
-// A store on such a Redis, which tells the truth until the store is open, and when one logs in.
+// A store on this Redis, whose replies are correct during login and until the store is open.
 class LyingRedisTest : public ::testing::Test {
  protected:
   LyingRedisTest() : redis_([this](const auto& words) { return answer(words); }) {
@@ -137,7 +137,7 @@ class LyingRedisTest : public ::testing::Test {
     std::lock_guard lock(mutex_);
     if (lie_) return lie_(words);
     if (words[0] == "INFO") return policy_;
-    return words.size() == 4 ? kTime : ":0\r\n";  // the script that reads, the one that writes
+    return words.size() == 4 ? kTime : ":0\r\n";  // the reading and the writing script
   }
 
   // The status of a call that gets this answer.
@@ -154,7 +154,7 @@ class LyingRedisTest : public ::testing::Test {
   }
 
   std::mutex mutex_;
-  LyingRedis::Answer lie_;  // none: the truth
+  LyingRedis::Answer lie_;  // if it is not set, replies are correct
   std::string policy_ = bulk("# Memory\r\nmaxmemory_policy:noeviction\r\n");
   LyingRedis redis_;
   std::unique_ptr<RedisStore> store_;
@@ -240,7 +240,7 @@ TEST_F(LyingRedisTest, SilenceAndDripsEndInTime) {
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
 }
 
-// This Redis is in the year 1970, and the server is not.
+// The clock of this Redis says 1970, unlike that of the server.
 TEST_F(LyingRedisTest, ALeaseEndsByTheTimeOfRedisWhateverTheClockOfTheServerSays) {
   Record record = new_record({"other/m"}, 1000);
   const Claim claim = {.owner = "other/m", .request = "x"};

@@ -1,4 +1,4 @@
-// Opens stores in Redis whose timeouts a busy machine may exceed.
+// Opens stores in Redis even if a busy machine exceeds their timeouts.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace runnel {
 
-// Opens a store again and again until Redis answers in time. Null if it never does.
+// Tries to open a store until Redis answers in time. Null if it never does.
 inline std::unique_ptr<RedisStore> open_when_in_time(const StoreUrl& url, const StoreTimes& times) {
   std::unique_ptr<RedisStore> store;
   eventually([&] {

@@ -1,5 +1,5 @@
-// A redis-server of a test's own, on a unix socket in a folder that is removed with it. Debian's
-// package redis-tools has the program, too, as redis-check-rdb, and starts no service.
+// A test's own redis-server, on a unix socket in a temporary folder. Debian's package redis-tools
+// also has the program, under the name redis-check-rdb, and starts no service.
 #pragma once
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ namespace runnel {
 
 class RedisServer {
  public:
-  // `flags` are added to its command line.
+  // `flags` are added to the command line.
   explicit RedisServer(std::vector<std::string> flags = {}) : flags_(std::move(flags)) { start(); }
   ~RedisServer() { stop(SIGKILL); }
   RedisServer(const RedisServer&) = delete;
@@ -39,8 +39,8 @@ class RedisServer {
 
   StoreUrl url() const { return {.kind = StoreKind::kRedis, .path = folder_.path("socket")}; }
 
-  // It has its data again, if they were written to its file. It ends with the thread that starts
-  // it.
+  // Restores the data that an earlier Redis wrote to its file. Redis ends when the thread that
+  // started it ends.
   void start() {
     std::vector<std::string> words = {
         "redis-server",   "--port", "0", "--unixsocket", url().path, "--dir",
@@ -55,7 +55,7 @@ class RedisServer {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
       execvp("redis-server", arguments.data());
-      execvp("redis-check-rdb", arguments.data());  // the same program, which goes by this name
+      execvp("redis-check-rdb", arguments.data());  // the same program under another name
       _exit(127);
     }
     bool has_ended = false;
@@ -74,7 +74,7 @@ class RedisServer {
   void send_signal(int signal) const { kill(process_, signal); }
   bool is_up() const { return is_up_ && process_ > 0; }
 
-  // A command of the test's own.
+  // Sends a command of the test's own.
   Result<RespValue> ask(const std::vector<std::string_view>& words, RespKind kind) const {
     const RedisOptions options = {.url = url(), .timeout_ms = 60000};
     const auto client = RedisClient::open(options);
@@ -94,7 +94,7 @@ class RedisServer {
   bool is_up_ = false;
 };
 
-// A port that nobody listens on now.
+// A port on which nobody listens at the moment.
 inline int free_port() {
   const int probe = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};

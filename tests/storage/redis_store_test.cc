@@ -1,4 +1,4 @@
-// A store in a real Redis: pieces, expiry, a full memory, damage, and Redis that stops and starts.
+// A store in a real Redis: pieces, expiry, full memory, damage, and restarts of Redis.
 #include "storage/redis_store.h"
 
 #include <gmock/gmock.h>
@@ -245,7 +245,7 @@ TEST_F(RedisStoreTest, NothingIsLostWhenRedisIsKilledAndStartsAgain) {
     ASSERT_TRUE(redis_->is_up());
     const std::string state = state_of(100000 + static_cast<size_t>(i), 'b');
     Result<bool> ended = false;
-    EXPECT_TRUE(eventually([&] {  // a pause follows a failure
+    EXPECT_TRUE(eventually([&] {  // the store pauses after a failure
       ended = end(*store, epoch, state);
       return ended.ok();
     }));
@@ -312,7 +312,7 @@ TEST_F(RedisStoreTest, AUserWithAPasswordNeedsTheCommandsOfTheDocsAlone) {
 
 class RedisTlsTest : public RedisStoreTest {
  protected:
-  // A Redis that listens with TLS alone, at localhost. `asks`: "yes" if it asks for certificates.
+  // Starts a Redis at localhost that only uses TLS. `asks`: "yes" if it requires certificates.
   void start_with_tls(const std::string& asks) {
     std::signal(SIGPIPE, SIG_IGN);  // as the program does
     const PemPair own = authority_.issue("redis", "DNS:localhost");
@@ -320,9 +320,9 @@ class RedisTlsTest : public RedisStoreTest {
     const std::string key = folder_.write("redis.key", own.key);
     std::vector<std::string> words = {"--bind",          "127.0.0.1", "--tls-auth-clients", asks,
                                       "--tls-cert-file", certificate, "--tls-key-file",     key};
-    // Redis would also add these authorities to its own chain.
+    // Given these authorities, Redis would also send them in its own chain.
     if (asks == "yes") words.insert(words.end(), {"--tls-ca-cert-file", ca_});
-    ASSERT_TRUE(eventually([&] {  // somebody may take the port before Redis does, which then ends
+    ASSERT_TRUE(eventually([&] {  // if another program takes the port first, Redis exits
       port_ = std::to_string(free_port());
       std::vector<std::string> all = words;
       all.insert(all.end(), {"--tls-port", port_});
@@ -409,7 +409,7 @@ TEST_F(RedisStoreTest, AListOfManySessionsThatHaveExpiredIsListedInParts) {
   const std::string list = record_list("model", "");
   const std::string name = "runnel:list:" + list;
   const auto store = open();
-  const auto add_gone = [&](int first, int count) {  // sessions without records
+  const auto add_gone = [&](int first, int count) {  // adds sessions without records
     std::vector<std::string> members;
     for (int i = first; i < first + count; ++i) {
       members.push_back("m" + std::to_string(i) + "\n" + record_key("gone", "", std::to_string(i)));
@@ -455,8 +455,8 @@ TEST_F(RedisStoreTest, ARedisThatDeletesSessionsToMakeRoomIsRefused) {
   EXPECT_THAT(status.message(), HasSubstr("noeviction"));
 }
 
-// A failover may lose the last writes. Two servers may then each have saved a call from the same
-// position, and the copy of one must not pass for the session of the other.
+// A failover may lose the last writes. Then two servers may each have saved a call from the same
+// position, and a copy of one must not be used as the session of the other.
 TEST_F(RedisStoreTest, ACallThatRedisHasLostSharesNoEpochWithTheOneInItsPlace) {
   const auto store = open();
   const auto other = open();

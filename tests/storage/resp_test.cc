@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A reader of these bytes, which come `most` at a time. After them nothing comes.
+// A reader of these bytes, which arrive `most` at a time and then end.
 RespReader reader_of(std::string bytes, size_t most = 100000) {
   return RespReader([bytes = std::move(bytes), most,
                      at = size_t{0}](std::span<char> to) mutable -> Result<size_t> {

@@ -1,4 +1,4 @@
-// The contract of storage/store.h, for every store.
+// The contract of storage/store.h, tested for every store.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ using ::testing::IsEmpty;
 
 enum class Kind { kMemory, kDirectory, kRedis };
 
-// A state that says its position.
+// A state that contains its position.
 std::string state_at(int64_t position) {
   std::string text = std::to_string(position);
   return text + std::string(100 - text.size(), '.');
@@ -57,9 +57,9 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
     ASSERT_TRUE(redis_->ask({"FLUSHALL"}, RespKind::kText).ok());
   }
 
-  // As another server opens it.
+  // Opens the store as another server.
   std::shared_ptr<Store> open() { return open(clock_); }
-  // As a server opens it whose machine has this clock.
+  // Opens the store as a server whose machine has this clock.
   std::shared_ptr<Store> open(const Clock& clock) {
     if (GetParam() == Kind::kMemory) return std::make_shared<MemoryStore>(shelf_, kTimes, clock);
     if (GetParam() == Kind::kRedis) {
@@ -111,7 +111,7 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
     EXPECT_TRUE(*made);
   }
 
-  // A session of this id in a list of this owner.
+  // Makes a session with this id in the list of this owner.
   static void create_listed(Store& store, const std::string& user, const std::string& id) {
     const NewSession session = {
         .owner = owner(store), .list = record_list("model", user), .id = id};
@@ -145,7 +145,7 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
   Clock clock_{TimePoint(std::chrono::hours(1))};
   const TestFolder folder_;
   const std::shared_ptr<MemoryShelf> shelf_ = std::make_shared<MemoryShelf>();
-  static inline std::unique_ptr<RedisServer> redis_;  // of all tests of this process
+  static inline std::unique_ptr<RedisServer> redis_;  // shared by all tests in this process
 };
 
 TEST_P(StoreContract, ACallIsTakenUpElsewhereWhereItEnded) {
@@ -421,7 +421,7 @@ TEST_P(StoreContract, RefusalsOfWhoeverLoadsAreHandedOn) {
   EXPECT_EQ(status.message(), "enough");
 }
 
-// A server whose clock is ahead by more than a lease takes the session from a call that runs. That
+// A server whose clock is ahead by more than a lease takes the session from a running call. That
 // call is not saved, so no position is given twice.
 TEST_P(StoreContract, AClockThatIsAheadCutsACallOffAndDoesNoOtherHarm) {
   const Clock ahead(clock_.now() + std::chrono::milliseconds(2 * kTimes.lease_ms));
@@ -444,9 +444,9 @@ TEST_P(StoreContract, AClockThatIsAheadCutsACallOffAndDoesNoOtherHarm) {
   EXPECT_EQ(load(*two), state_at(8));
 }
 
-// Servers race for one session: some die in a call, some stall for longer than their lease. Every
-// position that was acknowledged is there, and none twice. The clock of each server is ahead of the
-// one before it by `skew`.
+// Servers race for one session. Some die in a call, some stall for longer than their lease. Every
+// acknowledged position must exist exactly once. The clock of each server is ahead of the previous
+// one's by `skew`.
 void StoreContract::check_race(Duration skew) {
   create(*open());
   std::vector<std::unique_ptr<Clock>> clocks;
@@ -473,8 +473,8 @@ void StoreContract::check_race(Duration skew) {
       }
       const int64_t position = begun.before.position + 1;
       const auto chance = random() % 20;
-      if (chance == 0) continue;                   // dies
-      if (chance == 1) pass(2 * kTimes.lease_ms);  // stalls
+      if (chance == 0) continue;                   // the server dies
+      if (chance == 1) pass(2 * kTimes.lease_ms);  // the server stalls
       if (chance < 8) std::this_thread::yield();
       const bool ended = end(*store, begun.epoch, position);
       std::lock_guard lock(mutex);

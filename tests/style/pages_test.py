@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps the form of the pages: terms of the models in zoo/, the length of README, versions, lines of Markdown.
+"""Keeps the form of the pages: terms of the models in zoo/, the length of README, versions, wrapped Markdown.
 
 Run by ctest (test_style_pages), or by hand: tests/style/pages_test.py
 """
@@ -13,11 +13,11 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README_LINES = 129  # at most
 WRAP = runpy.run_path(str(ROOT / "scripts/wrap"))
-UNWRAPPED = "tests/golden/"  # written by the programs there
+UNWRAPPED = "tests/golden/"  # programs in that folder write them
 
 
 def tracked(*patterns):
-    """The files of the repository, or about to be in it, that match."""
+    """The files that match, if git tracks them or does not ignore them."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "--", *patterns]
     names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     return sorted(name for name in names if (ROOT / name).is_file())

@@ -24,7 +24,7 @@ COUNTS = pathlib.Path(__file__).with_name("prose_counts.json")
 PHRASES = [
     re.compile(r"\bso many\b", re.IGNORECASE),
     re.compile(r"\bthose that\b", re.IGNORECASE),
-    # "what" as a noun: after a preposition or a verb that takes a thing, or at the start of a statement.
+    # "what" as a noun: after a preposition or certain verbs, or at the start of a statement.
     re.compile(r"\b(?:of|from|for|with|by|than|only|to|and|but|is|are|as|at|in|on|after|before) what\b(?! to do\b)"),
     re.compile(r"(?<=[.:] )What\b(?![^.]*\?)|^What\b(?![^.]*\?)"),
     re.compile(r"\bbehind\b(?! (?:(?:a|an|the|its|another) )?(?:proxy|proxies|balancer|load balancer|HAProxy))"),
@@ -56,7 +56,7 @@ def texts_of_markdown(text):
 
 
 def texts_of_cpp(text):
-    """The comments and the string literals; lines or literals that follow each other are one."""
+    """The comments and the string literals. Adjacent lines or literals are joined."""
     token = re.compile(r'((?:[ \t]*//[^\n]*(?:\n|$))+)|((?:(?<!include )"(?:\\.|[^"\\\n])*"\s*)+)')
     for found in token.finditer(text):
         if found[1]:
@@ -80,7 +80,7 @@ def texts_of_python(text):
 
 
 def texts(path):
-    """What people read of a file, in pieces."""
+    """The texts of a file that people read."""
     name = path.relative_to(ROOT).as_posix()
     if name in GENERATED or name.startswith(OWN):
         return
@@ -95,7 +95,7 @@ def texts(path):
 
 
 def found_in(path):
-    """The phrases of a file, each with the words around it."""
+    """The phrases of a file, each with its context."""
     for text in texts(path):
         line = " ".join(text.replace("# ", " ").split())
         for phrase in PHRASES:
@@ -104,13 +104,13 @@ def found_in(path):
 
 
 def folder_of(path):
-    """The folder whose count a file belongs to: docs of use, decisions and so on have one each."""
+    """The folder whose count includes a file. Each folder of docs has its own count."""
     parts = path.relative_to(ROOT).parts
     return "/".join(parts[:2]) if parts[0] == "docs" and len(parts) > 2 else parts[0] if len(parts) > 1 else "."
 
 
 def counts():
-    """How many phrases each folder has."""
+    """The number of phrases in each folder."""
     found: collections.Counter[str] = collections.Counter()
     for path in files():
         found[folder_of(path)] += sum(1 for _ in found_in(path))
@@ -169,7 +169,7 @@ class Prose(unittest.TestCase):
 
 
 def lower():
-    """Writes the counts that went down."""
+    """Writes the counts that have decreased."""
     old = json.loads(COUNTS.read_text()) if COUNTS.exists() else None
     new = {folder: count if old is None else min(count, old.get(folder, 0)) for folder, count in counts().items()}
     COUNTS.write_text(json.dumps(new, indent=2) + "\n")

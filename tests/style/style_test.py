@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps what reviews would otherwise have to: include directions, lengths and sizes, dead files, format.
+"""Checks rules that reviews would otherwise check: include directions, lengths and sizes, dead files, format.
 
 Run by ctest (test_style), or by hand: tests/style/style_test.py
 """
@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CODE = ("*.h", "*.cc", "*.cu", "*.cuh")
 MAX_FUNCTION_LINES = 70
 
-# What each folder may include, itself aside. `proto` stands for the generated headers.
+# The folders that each folder may include, besides itself. `proto` means the generated headers.
 BELOW_SERVER = ["engine", "models", "base", "config", "storage"]
 LAYERS = {
     "base": [],
@@ -42,9 +42,9 @@ LAYERS = {
     "cli": ["bench", "client", "server", "config", "engine", "models", "kernels", "base", "proto"],
     "tests/reference": ["models", "kernels", "base"],
 }
-# Folders within a folder that the rest of it does not know.
+# Folders inside a folder that the other files of the folder must not include.
 ABOVE = {"bench": ("bench/gpu/",)}
-# The classes of the scheduler: the headers of it that each may include.
+# The scheduler's classes, and the headers of these classes that each may include.
 SCHEDULER = ["admission", "moves", "scheduler", "sessions", "steps", "waiting_room"]
 SCHEDULER_ARROWS = {
     "sessions": [],
@@ -53,18 +53,18 @@ SCHEDULER_ARROWS = {
     "admission": ["sessions", "steps", "waiting_room"],
     "moves": ["sessions", "steps", "waiting_room"],
 }
-# The library of each door, and how many files of server/ outside of its folder may name it. With the names of its
-# methods (server/host/call_metrics.h) and a page of docs, a door that speaks HTTP touches four files.
+# The library of each door, and how many files of server/ outside its folder may name it. With the names of its methods
+# (server/host/call_metrics.h) and a page of docs, adding an HTTP door touches four files.
 DOORS = {
     "grpc": ("runnel_grpc_door", 4),
     "openai": ("runnel_openai", 2),
     "rest": ("runnel_rest", 2),
-    "web": ("runnel_web", 3),  # no call: it has no methods
+    "web": ("runnel_web", 3),  # has no methods, so its requests are not calls
 }
-# Built instead of a file that defines the same types.
+# Files that are built instead of another file that defines the same types.
 STAND_INS = ["kernels/cuda/absent.cc"]
 MAX_FILE_LINES = 600
-# Longer files, and why. Delete an entry once its file fits.
+# Longer files, and the reasons. Delete an entry once its file fits.
 LONG_FILES = {
     "kernels/cuda/cuda_backend.cu": "to be split: the launches of all operations",
     "kernels/cuda/head.h": "one family of kernels, sampling and scoring, that share their parts",
@@ -75,7 +75,7 @@ LONG_FILES = {
     "tests/python/test_convert.py": "one test of a checkpoint's form after the other",
     "tests/server/http/http_server_test.cc": "one test of a rule of HTTP after the other",
 }
-# The files of server/ that ask the machine for the time, not ServerContext::clock, and why.
+# The files of server/ that read the machine's clock instead of ServerContext::clock, and the reasons.
 MACHINE_TIME = {
     "server/grpc/conversation.cc": "tokenizers and templates compare their deadline with the machine's clock",
     "server/grpc/grpc_door.cc": "gRPC's Shutdown() takes a deadline of the machine's clock",
@@ -88,17 +88,17 @@ MACHINE_TIME = {
     "server/rest/tokenize.cc": "tokenizers compare their deadline with the machine's clock",
 }
 MAX_CLASS_FUNCTIONS = 40
-# Classes with more member functions, and why.
+# Classes with more member functions, and the reasons.
 LARGE_CLASSES = {
     "CudaBlock": "the functions that launch.h offers to kernels",
 }
-# The share of the code, tests apart, that one room may hold.
+# The largest share of the code, without tests, that one folder may have.
 MAX_SHARE = 0.30
-# fmt and grpc bring headers of their own; these prefixes are ours.
+# fmt and grpc have headers of their own; these prefixes are ours.
 OURS = re.compile(
     r'#include "((?:base|kernels|models|engine|server|config|client|bench|cli|tests|proto|runnel)/[^"]+)"'
 )
-# Names of a person's machine or of files outside of the project.
+# Paths on a person's machine, or of files outside the project.
 FOREIGN = re.compile(r"(?<![\w.$}])/(?:root|home|work)/\w")
 
 
@@ -122,7 +122,7 @@ def code_files():
 
 
 def functions(text):
-    """Yields (line, length) of functions, as Google style lays them out: a body closes at its head's column."""
+    """Yields (line, length) of functions in Google style, where a body ends at the column of its head."""
     other = re.compile(
         r"(namespace|class|struct|enum|union|extern|template <[^>]*> *(class|struct)|if|for|while|switch|"
         r"else|do|case|return|public|private|using)\b"
@@ -131,14 +131,14 @@ def functions(text):
     for end_of_head, line in enumerate(lines):
         if not line.endswith("{"):
             continue
-        start = end_of_head  # of the declaration: it may stand on several lines
+        start = end_of_head  # of the declaration, which may have several lines
         while start > 0 and lines[start - 1] and not re.search(r"([;{}:]|//.*)$", lines[start - 1]):
             start -= 1
         head = " ".join(lines[start : end_of_head + 1])
         indent = len(head) - len(head.lstrip())
         if indent > 2 or other.match(head.lstrip()) or "(" not in head.split("=")[0]:
             continue
-        if head.count("(") != head.count(")"):  # a lambda or a table within a call
+        if head.count("(") != head.count(")"):  # a lambda or a table inside a call
             continue
         for end in range(end_of_head + 1, len(lines)):
             if lines[end].startswith(" " * indent + "}"):
@@ -147,7 +147,7 @@ def functions(text):
 
 
 def classes(text):
-    """Yields (name, number of member functions) of classes and structs, also of those within others."""
+    """Yields (name, number of member functions) of classes and structs, including nested ones."""
     text = re.sub(r'//[^\n]*|"(?:\\.|[^"\\\n])*"|^ *#.*$', "", text, flags=re.MULTILINE)
     for match in re.finditer(r"\b(?<!enum )(?:class|struct) (?:alignas\(\w+\) )?(\w+)\b(?! *[>,])[^;{}()=]*\{", text):
         depth, members, statement = 1, 0, ""
@@ -167,7 +167,7 @@ def classes(text):
 
 
 def types_of(text):
-    """Yields the qualified names of the types that a file defines in namespaces that have names."""
+    """Yields the qualified names of the types that a file defines in named namespaces."""
     defined = re.compile(r"(?:template <.*> *)?(?:class|struct|enum class|union) (\w+)(?: final)?(?: :.*)? *\{")
     namespaces = []
     for line in text.split("\n"):
@@ -180,12 +180,12 @@ def types_of(text):
 
 
 def tests_of(text):
-    """Name and body of each TEST of a source file, which clang-format has formatted."""
+    """Name and body of each TEST in a source file that clang-format has formatted."""
     return re.findall(r"^TEST(?:_[FP])?\(([\w, \n]+)\) (\{.*\}$|\{\n(?s:.*?)^\})", text, re.MULTILINE)
 
 
 def is_function(statement):
-    """Whether the part of a member before its body or its semicolon declares a function."""
+    """Whether a member's text before its body or semicolon declares a function."""
     statement = re.sub(r"\b(public|private|protected) *:", "", statement).strip()
     while re.search(r"<[^<>]*>", statement):
         statement = re.sub(r"<[^<>]*>", "", statement)
@@ -245,7 +245,7 @@ class Style(unittest.TestCase):
         self.assertEqual(faults, [])
 
     def test_commands_parse_neither_grpc_nor_the_library_of_flags(self):
-        # Their headers took two thirds of a command's compile time.
+        # These headers took two thirds of a command's compile time.
         def reached(name, seen):
             if name not in seen and (ROOT / name).exists():
                 seen.add(name)
@@ -272,7 +272,7 @@ class Style(unittest.TestCase):
         self.assertEqual(faults, [])
 
     def test_nobody_parses_a_numerics_id(self):
-        # It is a name to compare: what code must know of a device, Backend and Model say.
+        # An id is only compared. Backend and Model report the facts about a device that code needs.
         parsed = re.compile(r"numerics\w*(\([^()]*\))?\s*(\.|->)\s*(r?find|starts_with|ends_with|substr|contains)\b")
         faults = [
             relative(path)
@@ -333,7 +333,7 @@ class Style(unittest.TestCase):
         self.assertEqual(found, set(MACHINE_TIME))
 
     def test_a_forwarding_backend_forwards_every_operation(self):
-        # The compiler finds only those that Backend does not define itself.
+        # The compiler finds missing operations only if Backend does not define them itself.
         backend = (ROOT / "kernels/backend.h").read_text().split("\nclass Backend {\n")[1].split("\n};\n")[0]
         forwarding = (ROOT / "kernels/forwarding_backend.h").read_text()
         operations = sorted(re.findall(r"^  virtual [\w:<>*& ]*?(\w+)\(", backend, re.MULTILINE))
@@ -344,7 +344,7 @@ class Style(unittest.TestCase):
             self.assertRegex(forwarding, rf"\binner_\.{name}\(")
 
     def test_a_type_is_defined_once(self):
-        # Two types of one name share the code of their inline functions: the linker keeps that of one of them.
+        # If two types have the same name, the linker keeps the inline functions of only one of them.
         places = collections.defaultdict(list)
         for path in code_files():
             if relative(path) not in STAND_INS:
@@ -423,7 +423,7 @@ class Style(unittest.TestCase):
             self.assertIn(words, (ROOT / name).read_text(), name)
 
     def test_headers_begin_with_what_they_are_for(self):
-        # *_inl.h is included several times on purpose.
+        # *_inl.h files are included several times on purpose.
         faults = [
             relative(p)
             for p in files("*.h", "*.cuh")

@@ -1,4 +1,4 @@
-"""training: Gated DeltaNet and RWKV-7 in parallel as step by step, and as the original code computes them."""
+"""training: parallel and step-by-step Gated DeltaNet and RWKV-7 agree with each other and with the original code."""
 
 import json
 import math
@@ -38,7 +38,7 @@ def step_by_step(q, v, log_w, a, b, k):
 
 
 def inputs_of(family, length, lead=(2, 3), keys=5, values=7):
-    """Inputs q, v, log_w, a, b and k in fp64, as the family makes them. The decays are from strong to weak."""
+    """Inputs q, v, log_w, a, b and k in fp64, in the family's form. The decays range from strong to weak."""
     rng = torch.Generator().manual_seed(length)
 
     def random(*shape):
@@ -102,7 +102,7 @@ class DeltaRuleTest(unittest.TestCase):
 
 class NetworkTest(unittest.TestCase):
     def assert_as_the_original(self, name, network, model):
-        """tests/golden has weights and the logits that the family's own code computed of them."""
+        """Compares with tests/golden, which has weights and logits from the family's own code."""
         folder = os.path.join(GOLDEN, name)
         stored = bundle.read_safetensors(os.path.join(folder, "model.safetensors"))
         golden = bundle.read_safetensors(os.path.join(folder, "golden.bin"))

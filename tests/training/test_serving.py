@@ -1,4 +1,4 @@
-"""What was trained is what is served: training/evaluate.py and training/gallery.py against a real server."""
+"""The server computes what was trained: training/evaluate.py and training/gallery.py against a real server."""
 
 import gzip
 import io
@@ -28,7 +28,7 @@ import train
 
 class ServingTest(ToolTest):
     def train(self, dataset, *flags):
-        """A tiny network, hardly trained: its bundle, and what the trainer says of it."""
+        """Trains a tiny network for a few steps. Returns its bundle and the trainer's output."""
         code, _, err = self.run_tool(train, [
             dataset, "--data", self.path("data"), "--work", self.path("work"), "--out", self.path("tiny"),
             "--size", "small", "--layers", "2", "--heads", "2", "--batch", "4", "--steps", "6", "--lr", "3e-3",
@@ -150,7 +150,7 @@ class ServingTest(ToolTest):
     def test_what_precisions_cost_a_published_model(self):
         os.makedirs(self.path("data", "text"))
         with open(self.path("data", "text", "tinyshakespeare.txt"), "w", encoding="utf-8") as file:
-            file.write("\n !#$" * 250)  # the model has values below 37
+            file.write("\n !#$" * 250)  # all tokens are below 37, the size of the vocabulary
         folder = os.path.join(support.ROOT, "tests", "golden", "gguf", "qwen35")
         code, out, err = self.run_tool(
             precisions, ["--runnel", RUNNEL, "--data", self.path("data"), "--first", "2", folder]

@@ -1,4 +1,4 @@
-"""training: the same mathematics in parallel as step by step; runs that learn, go on and refuse what they must."""
+"""training: parallel and step-by-step forms agree; runs learn, continue, and refuse wrong flags."""
 
 import gzip
 import io
@@ -71,7 +71,7 @@ class AttentionTest(unittest.TestCase):
     def test_a_gate_forgets_as_step_by_step(self):
         for length in (1, 15, 16, 17, 100):
             q, k, v = inputs(length)
-            gate = 6 * random(2, 3, length, seed=3)  # from almost everything forgotten to almost nothing
+            gate = 6 * random(2, 3, length, seed=3)  # forgets from almost everything to almost nothing
             expected = recurrent(q, k, v, 1e-6, gate)
             for chunk in (1, 3, 16, 64):
                 found = attention.causal_linear_attention(q, k, v, 1e-6, chunk, gate)
@@ -191,7 +191,7 @@ class HeadTest(unittest.TestCase):
         values = torch.arange(256)
         log_probs = heads.log_probs(head, outputs[:, None].expand(-1, 256, -1), values.expand(40, -1))
         self.assertTrue((log_probs <= 1e-9).all())
-        wide = outputs[:, 6:].min(-1).values > -3  # narrower ones lose what the form of the tails cuts off
+        wide = outputs[:, 6:].min(-1).values > -3  # the tails' approximation is inexact for narrower ones
         torch.testing.assert_close(
             log_probs.exp().sum(-1)[wide], torch.ones(int(wide.sum())).double(), rtol=2e-3, atol=0
         )
@@ -259,7 +259,7 @@ class DataTest(ToolTest):
         rows = images[[3, 7]].reshape(2, 1024, 3).transpose(0, 2, 1).reshape(2, 3072)
         with lzma.open(os.path.join(folder, "cifar10_lossless_first4000.bin.xz"), "wb") as file:
             file.write(np.pad(rows, ((0, 0), (1, 0))).tobytes())
-        for _ in range(2):  # decoded, then read back
+        for _ in range(2):  # the second time from the cache
             data = datasets.load("cifar10", self.path("data"), self.path("cache"))
             np.testing.assert_array_equal(data.held_out["lossless"].values, images[[3, 7]].reshape(2, -1))
             self.assertEqual(len(data.held_out["test, from JPEG"]), 2)
@@ -364,7 +364,7 @@ class RunTest(ToolTest):
         self.train("--minutes", "0.01")
         steps = self.report()["run"]["steps"]
         self.assertTrue(41 <= steps < 10_000, steps)
-        self.train("--minutes", "0.01")  # is done already, and says the same again
+        self.train("--minutes", "0.01")  # the run has ended, and reports the same again
         self.assertEqual(self.report()["run"]["steps"], steps)
 
     def test_it_goes_on_from_weights(self):
@@ -437,7 +437,7 @@ class AllOnGpuTest(ToolTest):
         return out
 
     def test_it_goes_on_from_call_to_call_and_packs_what_is_done(self):
-        self.call("--this-call", "1e-9", expected=3)  # too short to begin
+        self.call("--this-call", "1e-9", expected=3)  # too short for a step
         self.assertFalse(os.path.exists(self.path("zoo")))
         out = self.call("--pack", self.path("pieces"))
         self.assertIn("bits per symbol", out)
