@@ -20,10 +20,10 @@ void check_refusal(const Status& status, const std::string& file);
 // limits, and the tree written as JSON reads back the same. True if it was accepted.
 bool check_json(std::string_view text);
 
-// Parses a config.json. A refusal is as check_refusal() requires. If the text is
-// accepted, every size is within its limit, derived sizes do not overflow and agree with the
-// tensors, and the text that spec_to_json() makes of the spec reads back as the same spec. True if
-// it was accepted.
+// Parses a config.json. A refusal is as check_refusal() requires. If the text is accepted, every
+// size is within its limit, derived sizes do not overflow and agree with the tensors, and the text
+// that spec_to_json() makes of the spec reads back as the same spec.
+// True if it was accepted.
 bool check_spec(std::string_view text);
 
 // Opens a safetensors file of these bytes. If it is accepted, the tensors cover the data without

@@ -11,9 +11,9 @@
 
 namespace runnel {
 
-// Reads the body of POST /v1/completions. A refusal is as check_fault() requires. If it is accepted,
-// every member is within its limits, and the prompt has no more tokens or bytes than the body has
-// bytes. True if it was accepted.
+// Reads the body of POST /v1/completions. A refusal is as check_fault() requires. If the body is
+// accepted, every member is within its limits, and the prompt has no more tokens or bytes than the
+// body has bytes. True if it was accepted.
 bool check_completion_request(std::string_view body);
 
 // A refusal is INVALID_ARGUMENT: one short printable line that starts with the body or the field.
