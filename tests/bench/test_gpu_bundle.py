@@ -76,7 +76,7 @@ class GpuBundle(unittest.TestCase):
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=900,  # until it counts as a hang
+            timeout=900,  # seconds until it counts as hung
             check=False,
         )
 

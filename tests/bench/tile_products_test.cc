@@ -9,11 +9,11 @@
 
 namespace runnel {
 
-float emulated_multiply_tiles(const void* data, int64_t bytes);  // of emulated_tile_products.cc
+float emulated_multiply_tiles(const void* data, int64_t bytes);  // in emulated_tile_products.cc
 
 namespace {
 
-constexpr uint16_t kOne = 0x3F80;  // in bf16
+constexpr uint16_t kOne = 0x3F80;  // 1 in bf16
 
 // If all factors are one, the sum is the number of products.
 TEST(TileProducts, AreAsManyAsTheLimitCounts) {

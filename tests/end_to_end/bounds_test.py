@@ -49,7 +49,7 @@ def number_field(key: int, value: int) -> bytes:
 
 
 def generate(prompt: int, *, samples: int = 1, values: int = 100000, top: int = 0, request_id: str = "") -> bytes:
-    """A GenerateRequest with this many values of prompt."""
+    """A GenerateRequest with this many prompt values."""
     body = bytes_field(3, bytes_field(1, b"\x01" * prompt)) + number_field(5, samples) + number_field(6, values)
     body += number_field(10, top)
     if request_id:

@@ -32,7 +32,7 @@ TEST(EngineMetrics, HasStepsRowsAndValues) {
   EXPECT_EQ(metrics.step_rows.sum(), rows);
   EXPECT_EQ(metrics.step_values.sum(), values);
   EXPECT_EQ(metrics.values_sampled.value(), 10);
-  EXPECT_EQ(metrics.values_consumed.value(), 3 + 1);  // the last value of each waits for sampling
+  EXPECT_EQ(metrics.values_consumed.value(), 3 + 1);  // the last value of each is pending
   EXPECT_EQ(harness.engine->stats().steps, steps);
 }
 

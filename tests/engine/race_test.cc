@@ -54,7 +54,7 @@ struct Sampled {
   std::vector<int32_t> values;
 };
 
-// A caller on a thread of its own.
+// A caller with its own thread.
 class Racer {
  public:
   Racer(Engine& engine, int number) : engine_(engine), number_(number), random_(number) {}

@@ -461,15 +461,15 @@ class Simulation {
     call.left = std::move(given);
   }
 
-  // What the sequence held when the call was admitted. Calls on one session follow each other, so
-  // all earlier ones have ended, whether their clients have read so far or not; a cancelled one may
-  // have left less than it was given.
+  // The values of the sequence when the call was admitted. Calls on one session follow each other,
+  // so all earlier ones have ended, even if clients have not read all. A cancelled one may have
+  // left fewer values than the client gave it.
   std::vector<int32_t> known_before(const Call& call) {
     if (!call.request.session) return {};
     return known_of(call.session(), call, call.reader->started->position);
   }
 
-  // What a session held at a position, by the calls before `call`.
+  // The values of a session up to a position, according to the calls before `call`.
   std::vector<int32_t> known_of(const std::string& session, const Call& call, int64_t position) {
     std::vector<int32_t> known;
     for (const auto& earlier : calls_) {
@@ -477,7 +477,7 @@ class Simulation {
       earlier->reader->read();
       if (earlier->session() != session) continue;
       if (earlier->reader->end) settle(*earlier);
-      // A call made again may have ended before it was sent all that the first try had left.
+      // A repeated call may have ended before it was sent everything that the first try had left.
       const bool is_part = earlier->left.size() <= known.size() &&
                            std::equal(earlier->left.begin(), earlier->left.end(), known.begin());
       const bool again = !earlier->request.request_id.empty();

@@ -1,4 +1,4 @@
-// More sessions in a store than the server has slots for.
+// A store has more sessions than the server has slots.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A head whose headers have lower-case names.
+// The head of a request whose header names are in lower case.
 class Head {
  public:
   Head(std::string method, std::string target, std::multimap<std::string, std::string> headers)

@@ -30,7 +30,7 @@ class ServerCertificateTest : public testing::Test {
     folder_.write("key.pem", pair.key);
   }
   std::string subject() const { return certificate_.current()->identity.subject; }
-  // How often the log has these words.
+  // The number of times that the log contains these words.
   int said(const std::string& words) const {
     int count = 0;
     const std::string all = text_.str();

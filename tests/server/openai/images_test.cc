@@ -295,7 +295,7 @@ TEST(Images, APictureMayBeMoreThanACallMayDraw) {
   EXPECT_THAT(answer.error("message"), StartsWith("size is 1049600"));
 }
 
-// --- What a client may cost ---
+// --- Limits on a client's cost ---
 
 TEST(Images, AreCountedBeforeTheyAreMade) {
   const ImageShape large = {.height = 1000, .width = 1000, .channels = 1};
