@@ -36,7 +36,7 @@ TEST(DurationHistogram, QuantilesAreAtMostOnePercentTooLong) {
   }
 }
 
-TEST(DurationHistogram, TakesWhatIsTooShortOrTooLong) {
+TEST(DurationHistogram, TakesDurationsOutOfRange) {
   DurationHistogram histogram;
   histogram.add(0);
   histogram.add(-1);

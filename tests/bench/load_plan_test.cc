@@ -39,7 +39,7 @@ TEST(Lengths, AreDrawnAsSaid) {
   EXPECT_NEAR(sum / 20000, 50, 1.5);
 }
 
-TEST(Lengths, RefuseWhatIsNone) {
+TEST(Lengths, RefuseInvalidTexts) {
   for (const char* text : {"",      "a",       "-",      "-3",    "3-",      "9-3",
                            "1-2-3", "1,,2",    ",",      "1,",    "1.5",     "exp:",
                            "exp:0", "exp:1,2", "exp:-1", "exp:a", "1048577", "99999999999999999999",

@@ -268,7 +268,7 @@ TEST_F(BenchTest, WritesAFileAndPrintsATable) {
   EXPECT_TRUE(OrderedJson::parse(std::ifstream(options_.out)).contains("throughput"));
 }
 
-TEST_F(BenchTest, RefusesWhatCannotBeMeasured) {
+TEST_F(BenchTest, RefusesImpossibleMeasurements) {
   EXPECT_EQ(run(), kExitUsage);
   EXPECT_THAT(captured_.err(), HasSubstr("say what to measure"));
   use_bundle(small_image_spec());
@@ -330,7 +330,7 @@ TEST(MachineLimitsTest, AreAboveNothing) {
 }
 
 // A thread of gRPC must not be the last holder of a channel. Each round may reveal the fault.
-TEST(ServerCalls, HoldNoChannelBehindTheirEnd) {
+TEST(ServerCalls, HoldNoChannelAfterTheirEnd) {
   TestServer test(served_fake("fake"));
   ModelView model;
   model.name = "fake";

@@ -115,7 +115,7 @@ TEST_F(CommandsTest, ReloadFailsWhereAModelIsRefused) {
   EXPECT_TRUE(json["added"].empty());
 }
 
-TEST(ModelChoice, AnAliasStandsForItsModelUnlessOneHasThatName) {
+TEST(ModelChoice, AnAliasNamesItsModelUnlessAModelHasThatName) {
   v1::ListModelsResponse models;
   for (const char* name : {"a", "b"}) *models.add_models() = fake_symbol_model(name);
   models.mutable_models(1)->add_aliases("latest");

@@ -146,7 +146,7 @@ TEST_F(GenerateTest, ShowsWhatIsNotDrawnAsGrey) {
   expect_sheet({image});
 }
 
-TEST_F(GenerateTest, GoesOnFromASession) {
+TEST_F(GenerateTest, ContinuesASession) {
   options_.session = "mine";
   ASSERT_EQ(run(), kExitOk);
   std::vector<uint8_t> image = drawn(0);
@@ -323,7 +323,7 @@ TEST_F(GenerateTest, AServerThatBreaksTheContractIsCaught) {
   EXPECT_THAT(captured_.err(), HasSubstr("does not begin with Started"));
 }
 
-TEST_F(GenerateTest, SaysWhereACallThatWaitsStands) {
+TEST_F(GenerateTest, ShowsThePlaceOfAWaitingCall) {
   server_.generate_instead = [](auto*, auto* writer) {
     v1::GenerateResponse event;
     event.mutable_queued()->set_place(3);

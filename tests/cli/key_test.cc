@@ -38,7 +38,7 @@ class KeyTest : public testing::Test {
   std::ostringstream out_, err_;
 };
 
-TEST_F(KeyTest, NewPrintsTheKeyAloneAndKeepsItsHash) {
+TEST_F(KeyTest, NewPrintsOnlyTheKeyAndKeepsItsHash) {
   KeyOptions options = options_of("ada");
   options.entry.calls = 3;
   options.models = {"b", "a"};

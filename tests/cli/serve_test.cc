@@ -97,7 +97,7 @@ TEST(ServeCommand, ASwitchTakesNoDirectory) {
   EXPECT_EQ(parsed.config->models[0].path, "zoo/mnist");
 }
 
-TEST(ServeCommand, WhatIsWrongIsToldInOneLine) {
+TEST(ServeCommand, AnErrorIsOneLine) {
   const auto expect = [](const std::vector<std::string>& words, const std::string& message) {
     const Parsed parsed = parse(words);
     EXPECT_EQ(parsed.exit_code, 2) << message;

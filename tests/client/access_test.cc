@@ -18,7 +18,7 @@ constexpr const char* kSecret = "0123456789abcdefsecret";
 
 std::string error_of(const Target& target) { return read_access(target).status().message(); }
 
-TEST(IsLoopback, IsTrueOfThisMachineAlone) {
+TEST(IsLoopback, IsTrueOnlyForThisMachine) {
   for (const char* own :
        {"127.0.0.1:1",          "127.9.9.9:1",      "127.1:1",
         "localhost:1",          "LocalHost.:1",     "[::1]:1",

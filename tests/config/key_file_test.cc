@@ -95,7 +95,7 @@ TEST(KeyFile, ReadsNamesQuotasAndRights) {
   EXPECT_EQ(bob.models, std::set<std::string>{"m"});
 }
 
-TEST(KeyFile, WhatIsWrittenReadsBackTheSame) {
+TEST(KeyFile, AWrittenFileReadsBackTheSame) {
   KeyEntry entry = entry_of("ada", "one");
   entry.calls = 1;
   entry.values_per_second = 2;

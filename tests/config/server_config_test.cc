@@ -225,7 +225,7 @@ TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
   EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
 }
 
-TEST(ServerConfig, WhatIsNotJsonIsRefused) {
+TEST(ServerConfig, InvalidJsonIsRefused) {
   for (const std::string& text :
        {std::string(), std::string("{"), std::string(R"({"a")"), std::string("{} {}"),
         std::string("{\"a\":\xff}"), std::string("{}\0", 3), std::string("// x\n{}")}) {
@@ -366,7 +366,7 @@ TEST(CheckConfig, TheLargestMessageFindsRoom) {
   EXPECT_TRUE(check_config(config).ok());
 }
 
-TEST(CheckConfig, WhatOnlyAGpuDoesIsRefusedOnTheCpu) {
+TEST(CheckConfig, GpuOnlySettingsAreRefusedOnTheCpu) {
   ServerConfig config = config_with("127.0.0.1:0");
   config.kernels = "cublas";
   EXPECT_TRUE(check_config(config).ok()) << "there may be a GPU";

@@ -11,7 +11,7 @@ namespace {
 constexpr TimePoint kStart{std::chrono::seconds(1000)};
 constexpr Duration kSecond = std::chrono::seconds(1);
 
-TEST(AccountUsage, CallsUpToTheMost) {
+TEST(AccountUsage, AllowsCallsUpToTheLimit) {
   AccountUsage usage;
   EXPECT_TRUE(usage.begin_call(2));
   EXPECT_TRUE(usage.begin_call(2));
@@ -21,7 +21,7 @@ TEST(AccountUsage, CallsUpToTheMost) {
   EXPECT_TRUE(usage.begin_call(3)) << "a quota that has grown counts those that run";
 }
 
-TEST(AccountUsage, ManyThreadsNeverHaveMoreCallsThanTheMost) {
+TEST(AccountUsage, ManyThreadsNeverExceedTheCallLimit) {
   AccountUsage usage;
   std::atomic<int> running{0}, most{0};
   std::vector<std::thread> threads;
@@ -51,7 +51,7 @@ TEST(AccountUsage, ASecondAheadIsFreeAndTheRestIsWaitedFor) {
   EXPECT_LE(usage.behind(kStart + kSecond / 2), Duration(0));
 }
 
-TEST(AccountUsage, WhatIsNotUsedIsNotSavedForLongerThanASecond) {
+TEST(AccountUsage, UnusedQuotaIsSavedForAtMostASecond) {
   AccountUsage usage;
   usage.set_values_per_second(100);
   usage.charge(100, kStart);
@@ -70,7 +70,7 @@ TEST(AccountUsage, WithoutARateNothingIsNoted) {
   EXPECT_LE(usage.behind(kStart), Duration(0));
 }
 
-TEST(AccountUsage, StatesUpToTheMostAllOrNone) {
+TEST(AccountUsage, AllowsStatesUpToTheLimitAllOrNone) {
   AccountUsage usage;
   EXPECT_TRUE(usage.begin_states(2, 3));
   EXPECT_FALSE(usage.begin_states(2, 3));

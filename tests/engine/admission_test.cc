@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Scheduler, ASessionGoesOnWhereItStood) {
+TEST(Scheduler, ASessionContinuesAtItsPosition) {
   Harness harness;
   ASSERT_TRUE(harness.create("a").ok());
   std::vector<int32_t> known;

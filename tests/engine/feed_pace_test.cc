@@ -26,7 +26,7 @@ struct Machine {
   }
 };
 
-TEST(FeedPace, PromptsAloneHaveNoBound) {
+TEST(FeedPace, PromptsWithoutDecodingRowsHaveNoBound) {
   FeedPace pace(4, 1);
   pace.note(0, 512, milliseconds(36));
   EXPECT_EQ(pace.most(0), FeedPace::kNoBound);

@@ -52,7 +52,7 @@ struct Running : Harness {
   std::shared_ptr<Reader> reader;
 };
 
-TEST(Launches, OneIsSubmittedBeforeTheLastIsHandedOut) {
+TEST(Launches, ALaunchIsSubmittedBeforeTheLastIsDelivered) {
   Harness harness(fake_spec(), kLimits);
   GenerateRequest request = request_of({1}, 5 * kSteps);
   request.delivery.max_values = 1;
@@ -69,7 +69,7 @@ TEST(Launches, OneIsSubmittedBeforeTheLastIsHandedOut) {
   EXPECT_FALSE(harness.engine->turn());
 }
 
-TEST(Launches, CallsComeAndEndWhileSomeAreOnTheirWay) {
+TEST(Launches, CallsStartAndEndWhileLaunchesAreInFlight) {
   Harness harness(fake_spec(), kLimits);
   std::vector<std::shared_ptr<Reader>> readers;
   for (int i = 0; i < 40; ++i) {
@@ -111,7 +111,7 @@ TEST(Launches, ACancelLeavesTheSessionWhereTheDeviceIs) {
   running.expect_to_go_on();
 }
 
-TEST(Launches, AnEndByTimeHandsOutWhatIsOnItsWay) {
+TEST(Launches, ATimeoutDeliversValuesInFlight) {
   Harness harness(fake_spec(), kLimits);
   GenerateRequest request = request_of({1}, 1000);
   request.max_time = 100 * kMs;
@@ -224,7 +224,7 @@ TEST(Launches, AFailureEndsEveryCallAndNothingIsSubmittedAfterIt) {
   EXPECT_EQ(running.model->launches.size(), launches);
 }
 
-TEST(Launches, ALaunchAfterOneThatFailedComesToNothingEither) {
+TEST(Launches, ALaunchAfterAFailedOneFailsToo) {
   Running running;
   int launches = 0;
   running.model->fails = [&] { return ++launches == 1; };
@@ -233,7 +233,7 @@ TEST(Launches, ALaunchAfterOneThatFailedComesToNothingEither) {
   EXPECT_EQ(running.reader->end->code(), Code::kUnavailable);
 }
 
-TEST(Launches, AnEngineThatEndsCollectsWhatIsOnItsWay) {
+TEST(Launches, AnEngineThatEndsCollectsLaunchesInFlight) {
   std::shared_ptr<Reader> reader;
   {
     Running running;
@@ -243,7 +243,7 @@ TEST(Launches, AnEngineThatEndsCollectsWhatIsOnItsWay) {
   EXPECT_EQ(reader->end->code(), Code::kUnavailable);
 }
 
-TEST(Launches, WhereSessionsCanGoBackThereIsOneAtATime) {
+TEST(Launches, WithRewindOnlyOneLaunchIsInFlight) {
   ModelLimits limits = kLimits;
   EngineOptions options;
   options.rewind_values = 8;

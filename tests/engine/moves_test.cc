@@ -41,7 +41,7 @@ Harness with_large_states(FakeModel*& model) {
   return Harness(std::move(owned));
 }
 
-TEST(Moves, ChildrenGoOnAsTheirParentDoes) {
+TEST(Moves, ChildrenContinueLikeTheirParent) {
   Harness harness;
   feed_session(harness, "a", {1, 2, 3});
   const auto made = harness.fork("a", {"b", ""});
@@ -104,7 +104,7 @@ TEST(Moves, AForkOfMoreThanThereIsNamesItsOwnField) {
   EXPECT_EQ(harness.fork("b/c", {"b"}).status().field(), fields::kId);
 }
 
-TEST(Moves, AnExportedStateGoesOnElsewhere) {
+TEST(Moves, AnExportedStateContinuesElsewhere) {
   Harness here;
   feed_session(here, "a", {1, 2, 3});
   const auto image = here.export_state("a");
@@ -195,7 +195,7 @@ TEST(Moves, ACopyOfASessionThatEndsIsCancelled) {
   EXPECT_EQ(begin_copy(harness, image)->value().code(), Code::kNotFound);
 }
 
-TEST(Moves, WhatIsMovingIsBusy) {
+TEST(Moves, AMovingSessionIsBusy) {
   FakeModel* model = nullptr;
   Harness harness = with_large_states(model);
   feed_session(harness, "a", {1, 2, 3});

@@ -87,7 +87,7 @@ TEST(NextTurn, AfterTheValueThatEndsAnAnswerTheEndIsLeftOut) {
   EXPECT_EQ(reader->started->place, TurnPlace::kEnd);
 }
 
-TEST(NextTurn, SoItIsAfterAValueThatEndsTheModelsTexts) {
+TEST(NextTurn, AfterAValueThatEndsTheModelsTextsTheEndIsLeftOut) {
   Spec spec = fake_spec();
   spec.eos = {answer().back()};
   Harness harness(spec, kModel);
@@ -128,7 +128,7 @@ TEST(NextTurn, AfterTheTextThatEndsAnAnswerOnlyTheRestIsRead) {
             expected(joined(joined(kFirst, answer()), {4, 5, 6}), 6));
 }
 
-TEST(NextTurn, WithoutRecentValuesTheLastOneAloneIsTheText) {
+TEST(NextTurn, WithoutRecentValuesOnlyTheLastOneIsTheText) {
   ModelLimits limits = kModel;
   limits.recent = 0;
   for (const bool fits : {false, true}) {
@@ -144,7 +144,7 @@ TEST(NextTurn, WithoutRecentValuesTheLastOneAloneIsTheText) {
   }
 }
 
-TEST(NextTurn, AForkAndAnImportStandAtTheSameEnd) {
+TEST(NextTurn, AForkAndAnImportHaveTheSameEnd) {
   Harness harness(fake_spec(), kModel);
   ASSERT_TRUE(harness.create("a").ok());
   ASSERT_EQ(sample(harness, text_turn(50)), answer());
@@ -160,7 +160,7 @@ TEST(NextTurn, AForkAndAnImportStandAtTheSameEnd) {
   }
 }
 
-TEST(NextTurn, ARewoundSessionStandsAtTheEndThatItHadThen) {
+TEST(NextTurn, ARewoundSessionHasItsEarlierEnd) {
   EngineOptions options;
   options.rewind_values = 12;
   options.rewind_every = 4;

@@ -92,7 +92,7 @@ TEST(EnginePenalties, EverySampleOfAPromptHasItsOwn) {
   }
 }
 
-TEST(EnginePenalties, AForkAndAnImportGoOnAsTheSessionDoes) {
+TEST(EnginePenalties, AForkAndAnImportContinueLikeTheSession) {
   Harness harness(fake_spec(), kModel);
   const std::vector<int32_t> known = make_penalized(harness, "a");
   ASSERT_TRUE(harness.fork("a", {"b"}).ok());
@@ -104,7 +104,7 @@ TEST(EnginePenalties, AForkAndAnImportGoOnAsTheSessionDoes) {
   }
 }
 
-TEST(EnginePenalties, ARewoundSessionSeesWhatWasThereThen) {
+TEST(EnginePenalties, ARewoundSessionSeesTheEarlierValues) {
   EngineOptions options;
   options.rewind_values = 12;
   options.rewind_every = 4;

@@ -61,7 +61,7 @@ std::map<int, int> inputs_of(const Plan& plan) {
   return inputs;
 }
 
-TEST(Planner, NothingWaitsNothingIsPlanned) {
+TEST(Planner, WithoutCandidatesNothingIsPlanned) {
   EXPECT_TRUE(plan({}, {.rows = 4, .values = 8, .steps = 4}).shares.empty());
 }
 
@@ -84,7 +84,7 @@ TEST(Planner, ALongPromptDoesNotHoldTheOthersBack) {
   EXPECT_EQ(inputs_of(result), (std::map<int, int>{{0, 10}, {1, 4}, {2, 16}}));
 }
 
-TEST(Planner, WhatOneDoesNotNeedGoesToTheOldest) {
+TEST(Planner, AnUnneededShareGoesToTheOldest) {
   const Plan result =
       plan({prompt(1000), prompt(1000), prompt(2)}, {.rows = 8, .values = 30, .steps = 1});
   EXPECT_EQ(inputs_of(result), (std::map<int, int>{{0, 18}, {1, 10}, {2, 2}}));
@@ -193,7 +193,7 @@ TEST(Planner, APromptIsCutWhereAChunkEnds) {
             (std::map<int, int>{{0, 64}, {1, 5}}));
 }
 
-TEST(Planner, RandomPlansOfChunksGetOn) {
+TEST(Planner, RandomPlansOfChunksMakeProgress) {
   std::mt19937 random(3);
   const auto below = [&](int n) { return static_cast<int>(random() % n); };
   for (int round = 0; round < 2000; ++round) {
@@ -309,7 +309,7 @@ TEST(Planner, PromptsBesideDecodingRowsGetNoMoreThanTheirBound) {
   EXPECT_EQ(round.plan.shares.size(), 2U);
 }
 
-TEST(Planner, PromptsAloneHaveTheWholeStep) {
+TEST(Planner, PromptsWithoutDecodingRowsGetTheWholeStep) {
   Round round({prompt(1000), score(1000)});
   round.feed = 1;
   round.next({.slots = 8, .rows = 8, .values = 64});

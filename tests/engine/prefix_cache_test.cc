@@ -96,7 +96,7 @@ TEST_F(PrefixCacheTest, FoundStatesAreProtectedUpToHalf) {
   EXPECT_EQ(cache_.surrender(), 6);
 }
 
-TEST_F(PrefixCacheTest, OneThatIsNotUsedExpires) {
+TEST_F(PrefixCacheTest, AnUnusedPrefixExpires) {
   cache_.add(key({1}), 4, at(1));
   cache_.add(key({2}), 5, at(2));
   EXPECT_FALSE(cache_.expire(at(1)).has_value());

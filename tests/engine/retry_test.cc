@@ -49,7 +49,7 @@ TEST_F(RetryTest, AFinishedCallIsSentAgainAndNothingIsComputed) {
   EXPECT_EQ(harness_.get("a")->position, 42);
 }
 
-TEST_F(RetryTest, ACancelledCallGoesOnWhereItStopped) {
+TEST_F(RetryTest, ACancelledCallContinuesWhereItStopped) {
   for (const int turns : {1, 2, 3, 8, 20}) {  // some cancel in the prompt, some after it
     Harness harness(fake_spec(), {.slots = 3, .rows = 2, .values = 4, .steps = 1});
     ASSERT_TRUE(harness.create("a").ok());
@@ -264,7 +264,7 @@ TEST_F(RetryTest, WhatTheSessionHasForgottenIsNotSentOn) {
 
 // The session of the kept sequence has continued, or now belongs to another call: the retry is
 // refused, and no new sequence replaces the session.
-TEST_F(RetryTest, AKeptSequenceIsNotMadeOverASessionThatThereIs) {
+TEST_F(RetryTest, AKeptSequenceDoesNotReplaceAnExistingSession) {
   GenerateRequest request = request_of({3}, 10);
   request.keep = true;
   request.request_id = "new-1";
@@ -289,7 +289,7 @@ TEST_F(RetryTest, AKeptSequenceIsNotMadeOverASessionThatThereIs) {
   EXPECT_EQ(harness_.engine->stats().sessions_free, 1);
 }
 
-TEST_F(RetryTest, WhatIsRecordedIsSentWholeHoweverLate) {
+TEST_F(RetryTest, ALateRetryGetsTheWholeRecord) {
   GenerateRequest request = retryable({1}, 60);
   request.max_time = std::chrono::seconds(1);
   const auto first = harness_.generate(request);

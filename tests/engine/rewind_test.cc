@@ -81,7 +81,7 @@ std::vector<int32_t> expected_after(std::vector<int32_t> known, int64_t position
   return FakeModel::expected(fake_spec(), known, 9, 0, 5);
 }
 
-TEST(Rewind, GoesOnLikeASessionThatStoppedThere) {
+TEST(Rewind, ContinuesLikeASessionThatStoppedThere) {
   struct Case {
     int64_t values, every;
     int steps, given, sampled;
@@ -164,7 +164,7 @@ TEST(Rewind, GoesToTheStartOfASequenceThatBeganWithAState) {
 }
 
 // Rewinds and continues many times.
-TEST(Rewind, WhatComesAfterARewindCanBeUndoneToo) {
+TEST(Rewind, ValuesAfterARewindCanBeUndoneToo) {
   Harness harness = harness_of(12, 5, 2);
   std::vector<int32_t> known = make_session(harness, "a", 20, 0);
   for (int round = 0; round < 60; ++round) {

@@ -65,7 +65,7 @@ TEST_F(ScoreTest, TheMostLikelyValuesComeWhereTheyAreAskedFor) {
             Code::kInvalidArgument);
 }
 
-TEST_F(ScoreTest, ASessionThatKeepsTheValuesGoesOnBehindThem) {
+TEST_F(ScoreTest, ASessionContinuesAfterTheValuesThatItKeeps) {
   ASSERT_TRUE(harness_.create("a").ok());
   const auto call = *harness_.engine->start_score({}, {.session = "a", .state = {}}, false, true);
   EXPECT_EQ(score(call, {1, 2})->log_probs.size(), 1U);
@@ -113,7 +113,7 @@ TEST_F(ScoreTest, ACallInASessionThatIsDeletedEnds) {
 }
 
 // The retry would send the results of the session's last call, but not the values read since.
-TEST_F(ScoreTest, ARetryDoesNotGoOnBehindValuesThatWereKept) {
+TEST_F(ScoreTest, ARetryDoesNotContinueAfterKeptValues) {
   ASSERT_TRUE(harness_.create("a").ok());
   GenerateRequest request = request_of({1, 2}, 5);
   request.session = "a";
@@ -239,7 +239,7 @@ TEST_F(ScoreTest, AChunkThatComesAfterTheEndIsAnsweredAndTouchesNoSlot) {
   EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
 }
 
-TEST_F(ScoreTest, DrainingLetsWhatRunsGoOn) {
+TEST_F(ScoreTest, DrainingLetsRunningCallsContinue) {
   const auto running = *harness_.engine->start_score({}, {});
   const auto unbegun = *harness_.engine->start_score({}, {});
   ASSERT_TRUE(score(running, {1, 2}).ok());

@@ -114,7 +114,7 @@ TEST_F(SessionsTest, AFullPoolSaysHowManySlotsAreFreeAndWhenToRetry) {
             "with --sessions 4");
 }
 
-TEST_F(SessionsTest, WhatStoredStatesTakeNeverComesFree) {
+TEST_F(SessionsTest, SlotsOfStoredStatesNeverComeFree) {
   const Result<Session*> stored = sessions_.open_state("s");
   ASSERT_TRUE(stored.ok());
   EXPECT_EQ(sessions_.claim(3).code(), Code::kInvalidArgument);

@@ -39,7 +39,7 @@ class SlotQueueTest : public testing::Test {
   std::string barred_ = "nobody";
 };
 
-TEST_F(SlotQueueTest, CallersTakeTurnsAndTheirCallsGoOnAsTheyCame) {
+TEST_F(SlotQueueTest, CallersTakeTurnsAndTheirCallsKeepTheirOrder) {
   for (const int name : {11, 12, 13}) EXPECT_TRUE(add("a", name));
   for (const int name : {21, 22}) EXPECT_TRUE(add("b", name));
   EXPECT_TRUE(add("c", 31));
@@ -71,7 +71,7 @@ TEST_F(SlotQueueTest, HoldsNoMoreBytesThanItMayButASingleCall) {
   EXPECT_TRUE(add("a", 400));
 }
 
-TEST_F(SlotQueueTest, WhatComesFreeIsKeptForTheCallThatHasItsTurn) {
+TEST_F(SlotQueueTest, FreeSlotsAreReservedForTheCallThatHasItsTurn) {
   add("a", 11, 4);
   add("b", 21);
   EXPECT_EQ(next(0), 0);
@@ -100,7 +100,7 @@ TEST_F(SlotQueueTest, ACallKeepsSlotsForASecondEachAndThenTheOthersHaveTheirTurn
   EXPECT_EQ(next(4), 11);
 }
 
-TEST_F(SlotQueueTest, ACallAloneKeepsSlotsHalfOfTheTime) {
+TEST_F(SlotQueueTest, ASingleCallReservesSlotsHalfOfTheTime) {
   add("a", 11, 4);
   for (int i = 0; i < 24; ++i, now_ += kSecond) {
     EXPECT_EQ(next(3), 0);
@@ -139,7 +139,7 @@ TEST_F(SlotQueueTest, KeepsForACallThatIsNotTakenYet) {
   EXPECT_TRUE(queue_.keeps());
 }
 
-TEST_F(SlotQueueTest, AnEmptyQueueKeepsNothingForWhoComesNext) {
+TEST_F(SlotQueueTest, AnEmptyQueueReservesNothing) {
   add("a", 11, 4);
   EXPECT_EQ(next(1), 0);
   queue_.remove_if([](QueuedCall&) { return true; });
@@ -150,7 +150,7 @@ TEST_F(SlotQueueTest, AnEmptyQueueKeepsNothingForWhoComesNext) {
   EXPECT_FALSE(queue_.keeps());
 }
 
-TEST_F(SlotQueueTest, ACallThatMayNotGoOnIsPassedOverAndMissesNothing) {
+TEST_F(SlotQueueTest, ABarredCallIsPassedOverAndMissesNothing) {
   add("a", 11);
   add("a", 12);
   add("b", 21);
@@ -165,7 +165,7 @@ TEST_F(SlotQueueTest, ACallThatMayNotGoOnIsPassedOverAndMissesNothing) {
   EXPECT_FALSE(queue_.keeps()) << "free slots are for others";
 }
 
-TEST_F(SlotQueueTest, WhoLeavesIsForgotten) {
+TEST_F(SlotQueueTest, ACallerWhoLeavesIsForgotten) {
   add("a", 11);
   add("a", 12);
   add("b", 900);

@@ -27,7 +27,7 @@ TEST(StatePool, AReleasedSlotCanBeLeasedAgain) {
   EXPECT_EQ(pool.lease(), slot);
 }
 
-TEST(StatePool, WhatIsClaimedIsThereForOthersNoMore) {
+TEST(StatePool, ClaimedStatesAreNotFreeForOthers) {
   StatePool pool(3);
   EXPECT_TRUE(pool.claim(2));
   EXPECT_FALSE(pool.claim(2));
@@ -90,7 +90,7 @@ TEST(StatePool, WhatIsSetAsideIsFreeAndNotLeased) {
   EXPECT_EQ(pool.free(), 0);
 }
 
-TEST(StatePool, WhatIsLentIsFreeAndStaysWithWhoLeasedIt) {
+TEST(StatePool, ALentSlotIsFreeAndStaysWithItsHolder) {
   StatePool pool(2);
   const SlotId lent = *pool.lease();
   pool.lend();

@@ -50,7 +50,7 @@ TEST(StoppedSample, FinishesAndTheOthersContinue) {
   EXPECT_EQ(harness.engine->stats().sessions_free, 4);
 }
 
-TEST(StoppedSample, ValuesOnTheirWayComeFirst) {
+TEST(StoppedSample, ValuesInFlightComeFirst) {
   Harness harness(fake_spec(), {.slots = 4, .rows = 4, .values = 8, .steps = 4, .launches = 2});
   const auto reader = harness.generate(request_at_once(400));
   read_values(harness, *reader, 5);

@@ -61,7 +61,7 @@ class WaitingTest : public testing::Test {
   std::shared_ptr<Reader> running_[2];
 };
 
-TEST_F(WaitingTest, ACallWaitsIsToldItsPlaceAndGetsWhatItWouldHaveGot) {
+TEST_F(WaitingTest, AWaitingCallIsToldItsPlaceAndGetsTheSameValues) {
   GenerateRequest request = waiting_request({3, 1, 4});
   request.begin = true;
   const auto reader = harness_.generate(request);
@@ -145,7 +145,7 @@ TEST_F(WaitingTest, TheExpectedWaitFollowsFromHowFastSlotsComeFree) {
   EXPECT_NEAR(std::chrono::duration<double>(*last.wait).count(), 3.0, 0.1);
 }
 
-TEST_F(WaitingTest, WhoDoesNotWaitDoesNotComeBeforeThoseWhoDo) {
+TEST_F(WaitingTest, ANewCallDoesNotOvertakeWaitingCalls) {
   GenerateRequest both = waiting_request({2}, 5);
   both.samples = 2;
   const auto waiting = harness_.generate(both);
@@ -199,7 +199,7 @@ TEST_F(WaitingTest, CallsThatNeedManySlotsAndCallsThatNeedOneBothGetThere) {
   EXPECT_TRUE(std::ranges::all_of(small, ended));
 }
 
-TEST_F(WaitingTest, WhoCancelsLeavesAtOnce) {
+TEST_F(WaitingTest, ACancelledCallLeavesTheQueueAtOnce) {
   const auto first = harness_.generate(waiting_request({2}));
   const auto second = harness_.generate(waiting_request({3}));
   harness_.turn();
@@ -211,7 +211,7 @@ TEST_F(WaitingTest, WhoCancelsLeavesAtOnce) {
   EXPECT_TRUE(second->started.has_value());
 }
 
-TEST_F(WaitingTest, WhoseTimeIsUpIsRefusedAsWhoDoesNotWait) {
+TEST_F(WaitingTest, ATimeoutHasTheStatusOfACallThatDoesNotWait) {
   const auto reader = harness_.generate(waiting_request({2}, 5, 100 * kMs));
   harness_.turn();
   harness_.clock.advance(99 * kMs);
@@ -265,7 +265,7 @@ TEST_F(WaitingTest, ADrainRefusesWhatWaitsAtOnce) {
   EXPECT_EQ(harness_.engine->active_calls(), 2);
 }
 
-TEST_F(WaitingTest, WhatEndsEveryCallEndsThoseThatWait) {
+TEST_F(WaitingTest, AnEndOfAllCallsEndsWaitingCalls) {
   const auto reader = harness_.generate(waiting_request({2}));
   harness_.turn();
   harness_.engine->end_all({Code::kUnavailable, "enough"});
@@ -301,7 +301,7 @@ TEST(Waiting, ASessionThatEndsMakesRoomWithinOneStep) {
 }
 
 // When a waiting call gets its turn, the session that it starts from is looked up again.
-TEST(Waiting, ASessionThatHasGoneMeanwhileIsMissed) {
+TEST(Waiting, ASessionDeletedDuringTheWaitIsNotFound) {
   Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = 4, .steps = 1});
   ASSERT_TRUE(harness.create("a").ok());
   GenerateRequest feed = request_of({5, 6}, 1);
@@ -456,7 +456,7 @@ TEST_F(NarrowQueue, CountsWhatACallHoldsForItsAnswers) {
   EXPECT_THAT(third->end->message(), HasSubstr("limits.queue_bytes"));
 }
 
-TEST_F(WaitingTest, WhatIsNeverPossibleIsRefusedAtOnceWhileSlotsAreKept) {
+TEST_F(WaitingTest, AnImpossibleCallIsRefusedAtOnceWhileSlotsAreReserved) {
   harness_.generate(waiting_request({2}));
   harness_.turn();
   GenerateRequest request = waiting_request({2});
@@ -466,7 +466,7 @@ TEST_F(WaitingTest, WhatIsNeverPossibleIsRefusedAtOnceWhileSlotsAreKept) {
   EXPECT_EQ(reader->end->code(), Code::kInvalidArgument);
 }
 
-TEST_F(WaitingTest, WhatIsNeverPossibleIsRefusedAtOnce) {
+TEST_F(WaitingTest, AnImpossibleCallIsRefusedAtOnce) {
   GenerateRequest request = waiting_request({2});
   request.samples = 3;
   EXPECT_EQ(harness_.generate(request)->end->code(), Code::kInvalidArgument);
@@ -531,7 +531,7 @@ TEST(Waiting, ACallThatItsQuotaHoldsBackHasNoExpectedWait) {
   EXPECT_NEAR(std::chrono::duration<double>(*behind->queued.back().wait).count(), 1.0, 0.1);
 }
 
-TEST(Waiting, WhoseTimeIsUpAtItsQuotaHearsOfTheQuota) {
+TEST(Waiting, ATimeoutAtAQuotaNamesTheQuota) {
   Harness harness(fake_spec(), {.slots = 4, .rows = 4, .values = 4, .steps = 1});
   GenerateRequest request = waiting_request({1}, 1 << 18);
   request.caller.account = request.caller.name = "ada";

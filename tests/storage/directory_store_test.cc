@@ -93,7 +93,7 @@ class DirectoryStoreTest : public ::testing::Test {
                             .times = {.ttl_ms = 100000000, .lease_ms = 600000, .timeout_ms = 5}};
 };
 
-TEST_F(DirectoryStoreTest, FilesAreTheOwnersAlone) {
+TEST_F(DirectoryStoreTest, OnlyTheOwnerCanUseFiles) {
   create(*open(), kKey, std::string(100, 'a'));
   struct stat status = {};
   ASSERT_EQ(stat(options_.folder.c_str(), &status), 0);
@@ -277,7 +277,7 @@ TEST_F(DirectoryStoreTest, AStateWhoseRecordCannotBeWrittenIsRemoved) {
   EXPECT_TRUE(load(*store, kKey).ok());
 }
 
-TEST_F(DirectoryStoreTest, WhatIsSyncedFollowsTheSetting) {
+TEST_F(DirectoryStoreTest, SyncsFollowTheSetting) {
   int files = 0;
   int folders = 0;
   int all = 0;

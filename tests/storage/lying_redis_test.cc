@@ -187,7 +187,7 @@ TEST_F(LyingRedisTest, RepliesOfEveryWrongFormAreRefused) {
   EXPECT_TRUE(look([](const auto&) { return kTime; }).ok()) << "the next call works";
 }
 
-TEST_F(LyingRedisTest, AListHasNoIdsThatCannotBe) {
+TEST_F(LyingRedisTest, AListHasNoInvalidIds) {
   const auto list = [this](const std::string& reply) {
     tell([reply](const auto&) { return reply; });
     return store_->list(record_list("model", ""), "", 2);

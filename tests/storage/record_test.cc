@@ -94,7 +94,7 @@ TEST(Record, OfAnotherSessionIsRefused) {
   EXPECT_THAT(status.message(), HasSubstr("of another session"));
 }
 
-TEST(Record, WithAnythingThatCannotBeIsRefused) {
+TEST(Record, WithAnyInvalidFieldIsRefused) {
   const auto with = [](const std::string& found, const std::string& wrong) {
     std::string text = record_text(some_record(), kKey);
     const size_t at = text.find(found);

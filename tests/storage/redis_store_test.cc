@@ -269,7 +269,7 @@ TEST_F(RedisStoreTest, RedisThatHangsIsWaitedForWithinBounds) {
   EXPECT_TRUE(eventually([&] { return begin(*store).ok(); }));
 }
 
-TEST_F(RedisStoreTest, AUserWithAPasswordNeedsTheCommandsOfTheDocsAlone) {
+TEST_F(RedisStoreTest, AUserWithAPasswordNeedsOnlyTheCommandsOfTheDocs) {
   std::vector<std::string> flags = {"--user", "default", "off", "--user", "runnel", "on"};
   for (const char* const rule :
        {">secret", "~runnel:*", "resetchannels", "-@all", "+auth", "+select", "+time", "+get",

@@ -44,7 +44,7 @@ TEST(Resp, RepliesAreReadHoweverTheyAreCut) {
   }
 }
 
-TEST(Resp, WhatIsNoReplyOrTooLargeIsRefused) {
+TEST(Resp, InvalidAndLargeRepliesAreRefused) {
   const std::string line(kMostLineBytes + 2, 'x');
   for (const auto& [bytes, reason] :
        {std::pair<std::string, std::string>("HTTP/1.1 200 OK\r\n", "the line 'HTTP/1.1 200 OK'"),

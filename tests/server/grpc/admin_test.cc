@@ -106,7 +106,7 @@ TEST_F(AdminTest, TheAnswerSaysWhatBecameOfEveryModel) {
   EXPECT_EQ(report.refused(0).reason(), "it is broken");
 }
 
-TEST_F(AdminTest, WhatCannotBeDoneIsSaid) {
+TEST_F(AdminTest, AnImpossibleReloadSaysWhy) {
   bool busy = true;
   serve([&](const ReloadDone& done) {
     if (busy) return Status(Code::kAborted, "busy").with_retry_after(std::chrono::seconds(1));

@@ -212,7 +212,7 @@ TEST(Conversation, AModelTellsThatItsAnswersBeginWithThinking) {
   EXPECT_TRUE(info.chat().begins_thinking());
 }
 
-TEST(Conversation, WhatTheTemplateRaisesIsTheReason) {
+TEST(Conversation, TheTemplatesErrorIsTheReason) {
   TestServer test(
       chat_model("{% for m in messages %}{% if m.role == 'tool' %}"
                  "{{ raise_exception('no tools') }}{% endif %}{% endfor %}" +
@@ -253,7 +253,7 @@ TEST(Conversation, AFinalMessageIsContinued) {
   EXPECT_EQ(test.generate(request).values[0], continued(test, "[U]HI\n[A]WELL, "));
 }
 
-TEST(Conversation, ASessionTakesTheNewMessagesAlone) {
+TEST(Conversation, ASessionReadsOnlyTheNewMessages) {
   TestServer test(chat_model());
   ASSERT_TRUE(test.create("talk").ok());
   const std::string begin = "[S]BE\n[U]HI\n[A]";
@@ -288,7 +288,7 @@ TEST(Conversation, ATemplateWhoseMessagesDependOnEarlierOnesTakesNoSession) {
   EXPECT_THAT(status.error_message(), HasSubstr("send the whole conversation without origin"));
 }
 
-TEST(Conversation, AStateTokenTakesTheNewMessagesAlone) {
+TEST(Conversation, AStateTokenReadsOnlyTheNewMessages) {
   const TempDir folder;
   ServerOptions options;
   options.host.seal_keys = folder.path() + "/seal";
@@ -306,7 +306,7 @@ TEST(Conversation, AStateTokenTakesTheNewMessagesAlone) {
   EXPECT_EQ(second.values.at(0), continued(test, "[U]HI\n[A]", first.values.at(0), "\n[U]SO\n[A]"));
 }
 
-TEST(Conversation, AResentOneTellsHowMuchOfItWasKept) {
+TEST(Conversation, AResentConversationReportsItsCachedValues) {
   EngineOptions options;
   options.prefix_cache_bytes = 1 << 20;
   TestServer test(chat_model(kChatTemplate, Tokenizer::of_bytes(), options));

@@ -42,13 +42,13 @@ TEST(DurationOf, CountsNanoseconds) {
   EXPECT_EQ(duration_of(wire(-1, -500), "x")->count(), -1'000'000'500);
 }
 
-TEST(DurationOf, WhatIsTooLongIsCut) {
+TEST(DurationOf, LongDurationsAreCut) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   EXPECT_GT(duration_of(wire(kMost, 999'999'999), "x")->count(), int64_t{7} << 60);
   EXPECT_LT(duration_of(wire(-kMost - 1, -999'999'999), "x")->count(), -(int64_t{7} << 60));
 }
 
-TEST(DurationOf, WhatIsMalformedIsRefused) {
+TEST(DurationOf, MalformedDurationsAreRefused) {
   EXPECT_EQ(duration_of(wire(1, -1), "max_time").status().message(),
             "max_time has seconds = 1 and nanos = -1; expected both of one sign, and nanos between "
             "-999999999 and 999999999");

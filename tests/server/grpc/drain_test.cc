@@ -27,7 +27,7 @@ ServedModel waiting_for(std::latch& go) {
   });
 }
 
-TEST(Drain, WhatRunsEndsWithinItsGraceAndNewCallsAreRefused) {
+TEST(Drain, RunningCallsGetTheGraceAndNewCallsAreRefused) {
   std::latch go(1);
   TestServer test(waiting_for(go));
   grpc::ClientContext context;
@@ -102,7 +102,7 @@ TEST(Drain, HealthSaysNotServingAtOnce) {
   (void)watch->Finish();
 }
 
-TEST(Drain, WhatDoesNotEndIsEndedWithUnavailable) {
+TEST(Drain, CallsThatOutlastTheGraceEndWithUnavailable) {
   TestServer test(served_fake("fake", slowly));
   grpc::ClientContext generate_context;
   const auto reader = test.inference->Generate(&generate_context, generate_request({1}, 1 << 20));
@@ -183,7 +183,7 @@ TEST(Drain, AnUnreadyServerServes) {
   EXPECT_TRUE(test.generate(generate_request({1}, 3)).status.ok());
 }
 
-TEST(Drain, AReaderWhoNeverReadsHoldsNothingUp) {
+TEST(Drain, AReaderWhoNeverReadsDelaysNothing) {
   EngineOptions options;
   options.stream_room = 64;
   TestServer test(served_fake("fake", {}, options));
@@ -229,7 +229,7 @@ TEST(Drain, InTheMiddleOfAStormEveryCallGetsAStatus) {
   }
 }
 
-TEST(Drain, TwiceIsOnce) {
+TEST(Drain, TheSecondDrainChangesNothing) {
   TestServer test(served_fake("fake"));
   test.server.drain(Duration(0));
   const auto start = std::chrono::steady_clock::now();

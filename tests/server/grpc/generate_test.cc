@@ -130,7 +130,7 @@ TEST(Generate, ARequestIdIsASeed) {
   EXPECT_NE(test.generate(request).started.seed(), test.generate(request).started.seed());
 }
 
-TEST(Generate, ASessionThatGoesOnIsOneCallToTheByte) {
+TEST(Generate, AContinuedSessionHasTheBytesOfOneCall) {
   TestServer test(served_bundle(small_symbol_spec(), 3));
   const Generated whole = test.generate(generate_request({1, 2, 3}, 60, 4));
   ASSERT_TRUE(whole.status.ok());

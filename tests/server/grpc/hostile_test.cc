@@ -374,7 +374,7 @@ void send_raw(int port, const std::string& bytes) {
   close(socket);
 }
 
-TEST(Hostile, WhatIsNoHttp2IsHungUpOn) {
+TEST(Hostile, AClientWithoutHttp2IsCutOff) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   const std::string& address = test.server.address();
   const int port = std::stoi(address.substr(address.rfind(':') + 1));
@@ -400,7 +400,7 @@ TEST(Hostile, MetadataWithoutEndIsRefused) {
   EXPECT_TRUE(eventually([&] { return test.generate(generate_request({1}, 3)).status.ok(); }));
 }
 
-TEST(Hostile, AStormOfCallsThatComeAndGoLeavesNothingBehind) {
+TEST(Hostile, AStormOfCallsLeaksNothing) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   std::vector<std::thread> threads;
   for (int t = 0; t < 6; ++t) {

@@ -152,7 +152,7 @@ TEST(Score, OnlyTheFirstMessageNamesModelAndOrigin) {
   test.expect_free(8);
 }
 
-TEST(Score, WhatCannotBeScoredIsRefused) {
+TEST(Score, InvalidChunksAreRefused) {
   TestServer test(served_bundle(small_image_spec(), 1));
   EXPECT_THAT(test.score(std::vector<v1::ScoreRequest>{}).status.error_message(),
               HasSubstr("the call has no message"));

@@ -35,7 +35,7 @@ TEST(Sessions, LiveFromCreateToDelete) {
   test.expect_free(8);
 }
 
-TEST(Sessions, AnIdThatIsNoneIsNotSentBack) {
+TEST(Sessions, AnInvalidIdIsNotSentBack) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (const std::string& id : {std::string(10'000, 'x'), std::string("a b"), std::string()}) {
     for (const grpc::Status& status : {test.get(id), test.remove(id)}) {

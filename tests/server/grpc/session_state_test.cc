@@ -86,7 +86,7 @@ grpc::Status load(TestServer& test, std::string_view file, const Load& how = {},
   return writer->Finish();
 }
 
-TEST(SessionState, ForksGoOnAsTheirParent) {
+TEST(SessionState, ForksContinueLikeTheirParent) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   feed(test, "a", {1, 2, 3});
   v1::ForkSessionResponse made;
@@ -141,7 +141,7 @@ TEST(SessionState, ARewoundSessionGoesOnLikeOneThatStoppedThere) {
   EXPECT_EQ(go_on(test, "b"), expected);
 }
 
-TEST(SessionState, AStateTravelsToAnotherServerAndGoesOnWithTheSameBits) {
+TEST(SessionState, AStateContinuesOnAnotherServerWithTheSameBits) {
   TestServer here(served_bundle(small_rwkv7_spec(), 1));
   TestServer there(served_bundle(small_rwkv7_spec(), 1));
   feed(here, "a", {1, 2, 3, 4, 5});

@@ -399,7 +399,7 @@ TEST(Unavailable, BeforeTheModelsAreReady) {
             grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST(DeadlineExceeded, ComesInTimeAndTheSessionStands) {
+TEST(DeadlineExceeded, ComesInTimeAndTheSessionIsKept) {
   TestServer test(served_fake("fake", slowly));
   v1::GenerateRequest request = generate_request({1}, 1 << 20);
   std::string id;

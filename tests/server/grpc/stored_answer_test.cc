@@ -270,7 +270,7 @@ TEST_F(StoredAnswers, ACallThatWasStoppedIsNotCalledMade) {
   EXPECT_THAT(refused.status.error_message(), Not(HasSubstr("made and saved already")));
 }
 
-TEST_F(StoredAnswers, AnAnswerThatCannotBeIsRefusedAndTheSessionContinues) {
+TEST_F(StoredAnswers, AnInvalidAnswerIsRefusedAndTheSessionContinues) {
   const auto one = server();
   ASSERT_TRUE(one->create("a").ok());
   const v1::GenerateRequest request = call("again", {1, 2}, 5);

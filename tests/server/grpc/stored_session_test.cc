@@ -355,7 +355,7 @@ TEST_F(StoredSessions, ACallKeepsOthersOutWhileItRuns) {
   EXPECT_TRUE(two->generate(next).status.ok());
 }
 
-TEST_F(StoredSessions, ACallThatWasCutOffIsMadeAgainOrLeftBehindOnPurpose) {
+TEST_F(StoredSessions, ACallThatWasCutOffIsMadeAgainOrGivenUpOnPurpose) {
   std::string key;
   {
     const auto one = server();

@@ -145,7 +145,7 @@ TEST_F(TokenTest, ATokenIsItsCallersForATime) {
               HasSubstr("the state token expired 0 seconds ago; use it where"));
 }
 
-TEST_F(TokenTest, WhatCannotBeIsRefused) {
+TEST_F(TokenTest, InvalidRequestsAreRefused) {
   const auto test = server();
   const std::string token = test->generate(request_after("", {1, 2}, 3)).finished.at(0).token();
   const auto refusal = [&](const std::function<void(v1::GenerateRequest&)>& with) {

@@ -79,7 +79,7 @@ TEST_F(WaitingTest, ACallIsToldItsPlaceAndThenStarts) {
   }
 }
 
-TEST_F(WaitingTest, WhoCancelsMakesRoomForThoseBehind) {
+TEST_F(WaitingTest, ACancelledCallMakesRoomForLaterCalls) {
   Stream first(test_, waiting_request());
   EXPECT_EQ(first.read().queued().place(), 1);
   Stream second(test_, waiting_request());
@@ -89,7 +89,7 @@ TEST_F(WaitingTest, WhoCancelsMakesRoomForThoseBehind) {
   EXPECT_EQ(second.read().queued().place(), 1);
 }
 
-TEST_F(WaitingTest, WhoseTimeIsUpIsToldWhenToTryAgain) {
+TEST_F(WaitingTest, ATimeoutSaysWhenToTryAgain) {
   Stream stream(test_, waiting_request(5, 50));
   EXPECT_EQ(stream.read().queued().place(), 1);
   const grpc::Status status = stream.finish();
@@ -149,7 +149,7 @@ TEST_F(WaitingTest, AScoreCallWaitsAsWell) {
   EXPECT_TRUE(scoring->Finish().ok());
 }
 
-TEST_F(WaitingTest, TimesThatAreNotToBeWaitedAreRefused) {
+TEST_F(WaitingTest, InvalidWaitTimesAreRefused) {
   for (const int64_t ms : {int64_t{-1}, int64_t{3'600'001}}) {
     v1::GenerateRequest request = waiting_request(5, ms);
     const grpc::Status status = test_.generate(request).status;

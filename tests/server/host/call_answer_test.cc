@@ -144,7 +144,7 @@ TEST(CallAnswer, ThatIsTornIsRefused) {
   }
 }
 
-TEST(CallAnswer, WithAnythingThatCannotBeIsRefused) {
+TEST(CallAnswer, WithAnyInvalidFieldIsRefused) {
   const auto refused = [](const CallRecord& call, int64_t position = 9) {
     const Status status = read(call, position).status();
     EXPECT_EQ(status.code(), Code::kDataLoss);
@@ -181,7 +181,7 @@ TEST(CallAnswer, WithAnythingThatCannotBeIsRefused) {
               HasSubstr("do not agree on whether the call has ended"));
 }
 
-TEST(CallAnswer, WithMembersThatCannotBeIsRefused) {
+TEST(CallAnswer, WithInvalidMembersIsRefused) {
   const CallRecord call = some_call();
   const std::string text = answer_of(&call, kPlenty).text;
   const auto status_with = [&](const std::string& found, const std::string& wrong) {

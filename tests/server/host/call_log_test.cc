@@ -100,7 +100,7 @@ TEST(CallLog, ThatIsTornOrDoesNotLeadToThePositionIsRefused) {
 }
 
 // Anyone who can write to the store can also write entries.
-TEST(CallLog, WithAnythingThatCannotBeIsRefused) {
+TEST(CallLog, WithAnyInvalidFieldIsRefused) {
   LoggedCall call = some_call();
   call.after = 9 + kMostLogValues + 1;
   const auto code = [](const LoggedCall& each) {
@@ -126,7 +126,7 @@ TEST(CallLog, WithAnythingThatCannotBeIsRefused) {
   EXPECT_EQ(code(call), Code::kDataLoss);
 }
 
-TEST(CallLog, WithNumbersThatCannotBeIsRefused) {
+TEST(CallLog, WithInvalidNumbersIsRefused) {
   const std::string entry = log_text(some_call(), "cpu");
   const auto code = [&](const std::string& found, const std::string& wrong) {
     std::string text = entry;

@@ -17,7 +17,7 @@ TEST(CallMetrics, CountsByMethodCodeAndReason) {
   EXPECT_EQ(metrics.refused[2].value(), 1);
 }
 
-TEST(CallMetrics, WhatNobodyKnowsIsOther) {
+TEST(CallMetrics, UnknownNamesCountAsOther) {
   CallMetrics metrics;
   metrics.count("Format", Status(Code::kResourceExhausted, "").with_reason("whim"));
   EXPECT_EQ(metrics.ended.back()[kFull].value(), 1);

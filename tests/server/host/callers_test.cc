@@ -134,7 +134,7 @@ TEST_F(CallersTest, AChangedFileIsReadAgain) {
   EXPECT_THAT(log_text_.str(), HasSubstr("info keys keys=2"));
 }
 
-TEST_F(CallersTest, AnAccountGoesOnForAsLongAsItsSessions) {
+TEST_F(CallersTest, AnAccountLastsAsLongAsItsSessions) {
   write({entry_of("ada", "one")});
   ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
   const auto usage = caller("one").usage;  // a session keeps it alive

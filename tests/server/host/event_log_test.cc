@@ -46,7 +46,7 @@ TEST(EventLog, JsonLinesParseWhateverIsLogged) {
   EXPECT_FALSE(std::getline(lines, line));
 }
 
-TEST(EventLog, WritesWhatIsGraveEnough) {
+TEST(EventLog, WritesEventsOfItsLevelAndAbove) {
   std::ostringstream out;
   const EventLog log("warn", false, out);
   log.debug("a", {});

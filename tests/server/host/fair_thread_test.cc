@@ -51,7 +51,7 @@ TEST(FairThread, EndsWithoutATask) {
   SUCCEED() << "the destructor returned: the thread does not wait for a first task";
 }
 
-TEST(FairThread, WhatATaskThrowsEndsThatTaskAlone) {
+TEST(FairThread, AnExceptionEndsOnlyItsTask) {
   std::ostringstream text;
   const EventLog log("info", false, text);
   Mishaps mishaps(log);

@@ -12,7 +12,7 @@ namespace {
 
 using Hold = MemoryBudget::Hold;
 
-TEST(MemoryBudget, WhatIsTakenIsGivenBackOnce) {
+TEST(MemoryBudget, TakenMemoryIsGivenBackOnce) {
   MemoryBudget budget(100);
   {
     auto first = budget.take(60);

@@ -128,7 +128,7 @@ TEST(ServedModels, ARetiredModelIsNotFoundAndEndsWithItsLastKeeper) {
   EXPECT_TRUE(eventually([&] { return a.gone(); }));
 }
 
-TEST(ServedModels, AReplacedModelGoesOnForItsKeepers) {
+TEST(ServedModels, AReplacedModelStaysForItsKeepers) {
   ServedModels models;
   Trace old;
   EXPECT_EQ(models.replace(served_fake("a")).code(), Code::kNotFound);
@@ -184,7 +184,7 @@ int64_t calls_of(const ServedModels& models, const std::string& name) {
   return found == figures.end() ? -1 : found->second.calls.ended[0][0].value();
 }
 
-TEST(ServedModels, WhatAModelHasCountedStays) {
+TEST(ServedModels, CountsOfARetiredModelStay) {
   ServedModels models;
   EXPECT_TRUE(models.add(served_fake("a")).ok());
   models.open();

@@ -51,7 +51,7 @@ TEST_F(StoredStates, AreTheFilesOfThisModelByName) {
   EXPECT_TRUE(eventually([&] { return model_.engine->stats().sessions_free == 6; }));
 }
 
-TEST_F(StoredStates, WhatIsWrongNamesTheFile) {
+TEST_F(StoredStates, ErrorsNameTheFile) {
   put("bad.state", file(digest_).substr(0, 200));
   EXPECT_THAT(load().status().message(), HasSubstr("/bad.state: the state file "));
   std::filesystem::remove(directory_ + "/bad.state");

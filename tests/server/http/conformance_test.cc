@@ -214,7 +214,7 @@ TEST_F(HttpConformance, AClientThatSendsNoMoreIsAnswered) {
   EXPECT_EQ(gone_, 0);
 }
 
-TEST_F(HttpConformance, AStreamGoesOnForAClientThatSendsNoMore) {
+TEST_F(HttpConformance, AStreamContinuesForAClientThatSendsNoMore) {
   HttpClient client(server_.address());
   client.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
   HttpReply reply = take();

@@ -102,7 +102,7 @@ TEST_F(ConnectionRulesTest, AWholeAnswerMustBeTakenInTheTimeOfItsLength) {
   EXPECT_EQ(rules.deadline_passed(at(130)), Next::kClose);
 }
 
-TEST_F(ConnectionRulesTest, WhatIsLeftOfAStreamAtItsEndHasTheTimeOfItsLength) {
+TEST_F(ConnectionRulesTest, TheRestOfAnEndedStreamHasTimeInProportionToItsLength) {
   ask(0);
   EXPECT_EQ(rules.answer(100'000, false, at(0)), Next::kWrite);
   EXPECT_EQ(rules.written(97'000, at(1)), Next::kWrite);

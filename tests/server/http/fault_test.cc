@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 constexpr std::string_view (*kDoors[])(std::string_view) = {completion_word, chat_word,
                                                             response_word, image_word, rest_word};
 
-TEST(Fault, TheWordOfTheDoorStandsInTheMessageAndIsTheParam) {
+TEST(Fault, TheMessageAndTheParamUseTheWordOfTheDoor) {
   for (const auto word_of : kDoors) {
     for (const std::string_view field : fields::kAll) {
       const Fault fault = fault_of(invalid_argument(place_of(field) + " is wrong"), word_of);

@@ -73,7 +73,7 @@ TEST(HeadRules, ABodyWhoseEndIsUnclearHidesIt) {
   EXPECT_EQ(status_of({{"transfer-encoding", "chunked"}}, 10), 501);
 }
 
-TEST(HeadRules, AStarStandsForOnePartOfAPath) {
+TEST(HeadRules, AStarMatchesOnePartOfAPath) {
   EXPECT_EQ(match_path("/a", "/a"), "");
   EXPECT_EQ(match_path("/a", "/ab"), std::nullopt);
   EXPECT_EQ(match_path("/a/*", "/a/b"), "b");

@@ -663,7 +663,7 @@ TEST_F(HttpServerTest, AConnectionThatMemoryGivesOutForEnds) {
   EXPECT_GT(ended, 0);
 }
 
-TEST_F(HttpServerTest, AStarInARouteStandsForOnePartOfThePath) {
+TEST_F(HttpServerTest, AStarInARouteMatchesOnePartOfThePath) {
   HttpClient one = client();
   one.send(get("/of/a%20b/part?c"));
   EXPECT_THAT(one.response().head, HasSubstr("\r\nX-Part: a%20b\r\n"));
@@ -877,7 +877,7 @@ TEST_F(HttpServerTest, ItsFirstConnectionMayHaveTheLastDescriptors) {
   EXPECT_EQ(one.response().body, "hello");
 }
 
-TEST_F(HttpServerTest, ConnectionsThatThereIsNoDescriptorForWaitAndOthersGoOn) {
+TEST_F(HttpServerTest, WithoutADescriptorNewConnectionsWaitAndOthersContinue) {
   HttpClient one = client();
   one.send(get("/hello"));
   EXPECT_EQ(one.response().body, "hello");

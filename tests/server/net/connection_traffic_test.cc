@@ -15,7 +15,7 @@ TEST(Busiest, AreTheFewestAddressesThatSentNineTenths) {
       ElementsAre("b", "a"));
 }
 
-TEST(Busiest, LeavesOutWhoSentLittle) {
+TEST(Busiest, LeavesOutAddressesThatSentLittle) {
   EXPECT_THAT(busiest({{3, {"a", 1000}}}, {{3, {"a", 60000}}}), IsEmpty());
 }
 

@@ -103,7 +103,7 @@ TEST(Listener, TakesConnectionsUpToItsLimitAndAgainWhenOneHasGone) {
   EXPECT_THAT(keeper.log_text(), HasSubstr("limits.connections is reached"));
 }
 
-TEST(Listener, TakesSoManyOfOnePeer) {
+TEST(Listener, LimitsTheConnectionsOfOnePeer) {
   Keeper keeper(8, 2);
   const in_addr loopback = {.s_addr = htonl(INADDR_LOOPBACK)};
   const in_addr other = {.s_addr = htonl(INADDR_LOOPBACK + 1)};
@@ -251,7 +251,7 @@ class FloodedListener {
 
 constexpr in_addr kFlooder = {.s_addr = 0x0200007f};  // 127.0.0.2
 
-TEST(Listener, CutsOffWhoSendsMostWhileThereIsAFloodAndKeepsItsAddressOut) {
+TEST(Listener, CutsOffTheBusiestAddressDuringAFloodAndKeepsItOut) {
   FloodedListener port;
   const std::string& address = port.listener().address();
   const in_addr loopback = {.s_addr = htonl(INADDR_LOOPBACK)};

@@ -237,7 +237,7 @@ TEST(ChatAnswer, ListsAndFencedJsonAreCalls) {
   EXPECT_THAT(events_of(data, fenced), ElementsAre(content(data)));
 }
 
-TEST(ChatAnswer, WhatFollowsTheOnlyCallIsDropped) {
+TEST(ChatAnswer, TextAfterTheOnlyCallIsDropped) {
   const std::string one = "<tool_call>{\"name\":\"f\"}</tool_call>";
   EXPECT_THAT(events_of("a " + one + one + "b", {.form = ToolCallForm::kTagged, .one_call = true}),
               ElementsAre(content("a"), call("f", "{}")));

@@ -206,7 +206,7 @@ TEST(ChatTokens, ACallTakesTheMemoryOfItsTokens) {
   EXPECT_TRUE(eventually([&] { return test->state.memory.held() == 0; }));
 }
 
-TEST(ChatTokens, WhatChatCannotDoIsRefused) {
+TEST(ChatTokens, UnsupportedChatRequestsAreRefused) {
   const auto test = sealed_server();
   const Json token = token_of(chat_after(*test, nullptr, "HI"));
   const auto refusal = [&](Json more) {
@@ -235,7 +235,7 @@ TEST(ChatTokens, WhatChatCannotDoIsRefused) {
   EXPECT_TRUE(eventually([&] { return test->sessions_free() == kTestLimits.slots; }));
 }
 
-TEST(ChatTokens, WhatResponsesCannotDoIsRefused) {
+TEST(ChatTokens, UnsupportedResponsesRequestsAreRefused) {
   const auto test = sealed_server();
   const Json stored = test->post(kResponses, response_of("HI", Json::object())).body["id"];
   const Json from_stored = {{"previous_response_id", stored}, {"include_state", true}};

@@ -26,7 +26,7 @@ std::vector<int32_t> values_in(const ChoicePart& part) {
   return values;
 }
 
-TEST(CompletionChoice, WhatMayBecomeAStopTextIsHeldBackUntilItDoesNot) {
+TEST(CompletionChoice, HoldsBackTextThatMayBecomeAStopText) {
   const std::vector<std::string> stops = {"abc", "cd"};
   CompletionChoice choice(stops, true);
   choice.add(run_of({"x", "a", "b"}));

@@ -199,7 +199,7 @@ TEST(Completions, AnEchoHasTheLogProbsOfThePrompt) {
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
 }
 
-TEST(Completions, ASessionGoesOnWhereItStands) {
+TEST(Completions, ASessionContinuesAtItsPosition) {
   const OpenAiServer test;
   Json body = request(5);
   body["keep"] = true;
@@ -277,7 +277,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"prompt":["a","b"],"session":"s"})", 400, "session"}),
     [](const auto& info) { return case_name(info.index, info.param.change); });
 
-TEST(Completions, WhatChangesNothingIsAccepted) {
+TEST(Completions, FieldsWithoutAnEffectAreAccepted) {
   const OpenAiServer test;
   Json body = request(5);
   body.update(Json::parse(R"({"user":"u","presence_penalty":0,"frequency_penalty":0.0,"best_of":1,
@@ -346,7 +346,7 @@ TEST(Completions, AFullPoolIsToldBeforeAStreamBegins) {
   EXPECT_THAT(refused.head, HasSubstr("Retry-After: "));
 }
 
-TEST(Completions, WhenOnePromptIsRefusedNoneGoesOn) {
+TEST(Completions, ARefusedPromptEndsAllPrompts) {
   const OpenAiServer test;
   Json body = request(100000);
   body["prompt"] = {{1}, {100}};

@@ -118,7 +118,7 @@ TEST(Images, SeveralAreOneCallsSamples) {
   EXPECT_EQ(answer.body["usage"]["output_tokens"], 3 * kGrey.bytes());
 }
 
-TEST(Images, GoOnFromTheBytesThatAreGiven) {
+TEST(Images, ContinueFromTheGivenBytes) {
   const ImageServer test;
   std::vector<int32_t> given(17);
   for (int i = 0; i < 17; ++i) given[i] = 3 * i;
@@ -261,7 +261,7 @@ TEST(Images, AGreedyDrawingTakesEveryFilter) {
   EXPECT_EQ(test.draw(body).status, 200);
 }
 
-TEST(Images, WhatChangesNothingIsAccepted) {
+TEST(Images, FieldsWithoutAnEffectAreAccepted) {
   const ImageServer test;
   Json body = request();
   body.update(Json::parse(R"({"user":"u","moderation":"low","quality":"auto","background":"opaque",

@@ -34,7 +34,7 @@ TEST(Numbers, AWholeNumberMayBeWrittenWithAFraction) {
   }
 }
 
-TEST(Numbers, AFloatIsZeroForZeroAlone) {
+TEST(Numbers, OnlyZeroReadsAsZero) {
   EXPECT_EQ(single("0.5"), 0.5F);
   EXPECT_EQ(single("7"), 7.0F);
   EXPECT_EQ(single("0.0"), 0.0F);

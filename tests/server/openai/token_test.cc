@@ -70,7 +70,7 @@ TEST(CompletionTokens, AStreamHasItAtItsEnd) {
   EXPECT_EQ(next_choice(*test, last["state_token"], "c")["index"], 0);
 }
 
-TEST(CompletionTokens, WhatCannotBeIsRefused) {
+TEST(CompletionTokens, InvalidRequestsAreRefused) {
   const auto test = sealed_server();
   const Json token = next_choice(*test, nullptr, "ab")["state_token"];
   const auto refusal = [&](Json body) {

@@ -351,7 +351,7 @@ TEST(OpenAiRoutes, EveryRouteIsCountedByItsName) {
   EXPECT_TRUE(state.calls.wait_until_none(std::chrono::seconds(20)));
 }
 
-TEST(HeaderText, PercentSignsStandForBytes) {
+TEST(HeaderText, PercentEscapesBecomeBytes) {
   EXPECT_EQ(unescaped("a%3Ab%2fc"), "a:b/c");
   EXPECT_EQ(unescaped("%"), "%");
   EXPECT_EQ(unescaped("%4"), "%4");

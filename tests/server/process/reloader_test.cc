@@ -51,7 +51,7 @@ TEST(Reloader, OneAtATime) {
   held.let_go(2);
 }
 
-TEST(Reloader, WhatHasChangedMeanwhileIsReadOnceMore) {
+TEST(Reloader, ChangesDuringAReloadCauseAnother) {
   Held held;
   held.reloader.ask_again();
   EXPECT_TRUE(eventually([&] { return held.begun == 1; }));

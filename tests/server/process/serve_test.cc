@@ -417,7 +417,7 @@ class ServedByFile {
   std::unique_ptr<v1::Inference::Stub> stub_;
 };
 
-TEST(ServeReload, ModelsComeAndGoWhileAStreamGoesOn) {
+TEST(ServeReload, ModelsComeAndGoWhileAStreamRuns) {
   ServedByFile served;
   grpc::ClientContext context;
   v1::GenerateRequest request = ServedByFile::request("old", 1 << 20);
@@ -437,7 +437,7 @@ TEST(ServeReload, ModelsComeAndGoWhileAStreamGoesOn) {
   EXPECT_EQ(served.process().wait(), 0);
 }
 
-TEST(ServeReload, WhatCannotBeUsedLeavesWhatIsServed) {
+TEST(ServeReload, ABadConfigurationLeavesTheServedModels) {
   ServedByFile served;
   served.config("[{]");
   served.reload("what is served stays as it was");
@@ -474,7 +474,7 @@ TEST(Serve, ABackendWithoutItsDeviceIsSaidInOneSentence) {
   EXPECT_THAT(process.log(), HasSubstr("use backend cpu"));
 }
 
-TEST(Serve, WhatOnlyAGpuDoesIsNotDoneByTheCpu) {
+TEST(Serve, GpuOnlyFlagsAreRefusedOnTheCpu) {
   if (make_cuda_backend().ok()) GTEST_SKIP() << "this machine has a GPU";
   const Workplace place;
   Process process(place.directory,

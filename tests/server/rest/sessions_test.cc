@@ -98,7 +98,7 @@ TEST(HttpSessions, AreListedInPages) {
   }
 }
 
-TEST(HttpSessions, AForkGoesOnAsItsParentWould) {
+TEST(HttpSessions, AForkContinuesLikeItsParent) {
   const OpenAiServer test;
   EXPECT_EQ(test.post("/v1/sessions", {{"id", "a"}}).status, 200);
   text_of(test, {{"session", "a"}, {"prompt", "XY"}, {"max_tokens", 3}, {"seed", 7}});

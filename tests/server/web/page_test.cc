@@ -89,7 +89,7 @@ TEST(PageFiles, NameNoOtherOriginAndNothingInline) {
 }
 
 // If a module imports a file that is missing, the page stays empty.
-TEST_F(PageTest, WhateverItNamesIsServed) {
+TEST_F(PageTest, EveryFileThatItNamesIsServed) {
   const std::regex name(
       R"re((?:from|src=|href=)\s*["'](?:\./|/)(page/)?([\w.-]+\.(?:js|css|svg))["'])re");
   int names = 0;
