@@ -29,7 +29,7 @@ def figures(peer=True):
 
 
 class PageTest(unittest.TestCase):
-    def test_both_servers_stand_in_a_row(self):
+    def test_a_row_has_both_servers(self):
         row = "| 50 | 6,400 | 11 ms | 64 | 3 MiB | 2,200 ms | 6,400 | 3 MiB |"
         self.assertEqual(bench_chat.page(figures()).count(row), 2)
 
@@ -82,14 +82,14 @@ USAGE = {"choices": [], "usage": {"prompt_tokens": 100, "prompt_tokens_details":
 
 
 class AskTest(unittest.TestCase):
-    def test_what_was_read_is_what_was_not_cached(self):
+    def test_values_read_are_those_not_cached(self):
         with answering(delta(None), delta("a" * bench_chat.ANSWER), USAGE) as port:
             text, found = bench_chat.ask(port, [])
         self.assertEqual(text, "a" * bench_chat.ANSWER)
         self.assertEqual((found["read"], found["prompt"]), (10, 100))
         self.assertLess(found["first_ms"], found["all_ms"])
 
-    def test_llama_server_says_itself_what_it_read(self):
+    def test_llama_server_reports_the_values_read(self):
         with answering(delta("a" * bench_chat.ANSWER), {**USAGE, "timings": {"prompt_n": 7}}) as port:
             self.assertEqual(bench_chat.ask(port, [])[1]["read"], 7)
 

@@ -289,7 +289,7 @@ class BenchReportTest(ToolTest):
         self.assertIn("(cpu-another-cpu-family-6-model-143.png)", page)
         self.assertTrue((docs / "cpu-another-cpu-family-6-model-143.png").exists())
 
-    def test_says_what_is_missing(self):
+    def test_names_missing_programs(self):
         code, _, err = self.run_tool(bench_cpu, ["--runnel", self.path("none"), "--folder", self.path("bench")])
         self.assertEqual((code, err.count("\n")), (1, 1))
         self.assertRegex(err, "run make build|scripts/setup bench")

@@ -192,7 +192,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertEqual(set(self.parts()), {"ceilings", "steps_mnist"})
 
-    def test_what_is_not_there_is_skipped_with_the_reason(self):
+    def test_a_part_without_its_library_is_skipped_with_the_reason(self):
         self.program(
             "gpu_steps",
             f"""case "$*" in
@@ -203,7 +203,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertIn("none is here", self.parts()["steps_mnist_cublas"]["skipped"])
 
-    def test_figures_stand_beside_paper_peer_and_limit(self):
+    def test_figures_are_compared_with_paper_peer_and_limit(self):
         self.check("ceilings", "steps_mnist", "serving")
         (self.logs / "peers.log").write_text(PEERS)
         subprocess.run(
@@ -245,7 +245,7 @@ class GpuCheck(unittest.TestCase):
         cached = 2 * 6360000 + 2 * 64 * 270336  # all within 30 MB, where reads reach 6 TB/s
         self.assertAlmostEqual(served["share_of_limit"], 78300 / (64 * 6e12 / cached), 3)
 
-    def test_ceilings_stand_beside_the_constants_that_estimate_them(self):
+    def test_ceilings_are_listed_with_the_constants_that_estimate_them(self):
         self.assertEqual(self.check("ceilings").returncode, 0)
         table = (self.logs / "gpu.md").read_text()
         for row in (

@@ -98,7 +98,7 @@ class GpuRelink(unittest.TestCase):
     def answer(self):
         return subprocess.run([self.bundle / "programs" / "with_kernels"], text=True, capture_output=True, check=True)
 
-    def test_a_bundle_has_what_links_the_programs_with_kernels(self):
+    def test_a_bundle_has_all_files_that_link_the_programs(self):
         link = self.bundle / "link"
         self.assertEqual([path.name for path in link.glob("*.link")], ["with_kernels.link"])
         words = (link / "with_kernels.link").read_text(encoding="utf-8").split()
@@ -116,7 +116,7 @@ class GpuRelink(unittest.TestCase):
         self.assertEqual(self.answer().stdout, "7")
         self.assertIn("-O3 -fmad=false", (self.bundle / "link" / "nvcc.log").read_text(encoding="utf-8"))
 
-    def test_what_cannot_be_linked_is_named(self):
+    def test_programs_that_cannot_be_linked_are_named(self):
         self.assertIn("without is none of with_kernels", self.relink("without").stdout)
 
 

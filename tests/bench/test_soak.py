@@ -21,7 +21,7 @@ def figures_of(resident: list[float]) -> dict[str, Any]:
 
 
 class FlatTest(unittest.TestCase):
-    def test_what_grows_in_the_last_half_is_told(self):
+    def test_growth_in_the_last_half_is_reported(self):
         flat = [50e6] * 20 + [100e6] * 20  # only the last half counts
         self.assertEqual(soak_report.grown(figures_of(flat)), [])
         leak = [100e6 + 1e6 * at for at in range(40)]

@@ -171,7 +171,7 @@ class Bounds(unittest.TestCase):
                 each.close()
             self.assertEqual(server.stop(), 0)
 
-    def test_a_connection_is_asked_to_end_at_its_age_and_its_calls_go_on(self):
+    def test_an_old_connection_is_asked_to_end_and_its_calls_continue(self):
         server = Server("--connection-age-ms", "1000", bundle="zoo/text-endless-small")
         try:
             client = Client(server.port, window=1 << 20)
@@ -184,7 +184,7 @@ class Bounds(unittest.TestCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
-    def test_an_answer_that_is_not_taken_is_given_up(self):
+    def test_an_answer_that_nobody_reads_is_dropped(self):
         server = Server("--stall-timeout-ms", "500")
         try:
             client = Client(server.port, window=0)

@@ -135,7 +135,7 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(cut.returncode, 1)
         self.assertIn("cut short", cut.stderr)
 
-    def test_a_session_goes_back(self):
+    def test_a_session_is_rewound(self):
         server, picture = Server("--rewind", "64,16"), self.dir / "back.png"
         self.addCleanup(server.stop)
 
@@ -250,7 +250,7 @@ class EndToEnd(unittest.TestCase):
         self.assertIn("the address is already in use", result.stderr)
         self.assertEqual(result.stdout, "")
 
-    def test_more_samples_than_states_are_refused_for_good(self):
+    def test_more_samples_than_states_are_refused_permanently(self):
         server = Server("--sessions", "4")
         result = run("generate", "--count", 5, "--out", self.dir / "never.png", "--server", server.address)
         self.assertEqual(result.returncode, 1)

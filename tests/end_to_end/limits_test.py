@@ -110,7 +110,7 @@ class Files(unittest.TestCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
-    def test_where_none_is_left_accepting_pauses_and_calls_go_on(self):
+    def test_without_free_files_accepting_pauses_and_calls_continue(self):
         server = Server(
             "--http-address", "127.0.0.1:0", "--metrics-address", "127.0.0.1:0", bundle="zoo/text-endless-small"
         )

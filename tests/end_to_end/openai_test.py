@@ -156,7 +156,7 @@ class OpenAiClient(unittest.TestCase):
         with self.assertRaises(openai.NotFoundError):
             self.client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hello"}])
 
-    def test_a_session_goes_on(self) -> None:
+    def test_a_session_continues(self) -> None:
         whole = self.complete(max_tokens=30).choices[0].text
         first = self.complete(max_tokens=10, extra_body={"keep": True}).choices[0]
         session = {"session": first.session, "position": first.position}
@@ -209,7 +209,7 @@ class Pictures(unittest.TestCase):
         self.assertEqual([done[0], done[1]], whole)
         self.assertIn(parts, range(1, 7))
 
-    def test_a_digit_goes_on_from_its_upper_half(self) -> None:
+    def test_a_digit_continues_from_its_upper_half(self) -> None:
         first = pixels(self.generate(extra_body={"seed": 7}).data[0].b64_json)
         again = self.generate(extra_body={"seed": 8, "prompt": list(first[:392])})
         picture = pixels(again.data[0].b64_json)

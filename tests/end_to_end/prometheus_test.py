@@ -161,7 +161,7 @@ class LoadedServer(unittest.TestCase):
                 asked = expression.replace("[5m]", f"[{WINDOW}]")
                 self.assertTrue(wait_until(functools.partial(self.has_answer, asked)))
 
-    def test_what_is_refused_is_counted(self) -> None:
+    def test_refusals_are_counted(self) -> None:
         refused = f'sum(rate(runnel_refusals_total{{reason="sessions"}}[{WINDOW}])) > 0'
         self.assertTrue(wait_until(lambda: bool(self.query(refused))))
 

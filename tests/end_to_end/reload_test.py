@@ -46,7 +46,7 @@ class ReloadTest(unittest.TestCase):
         result: dict[str, Any] = json.loads(self.reload(self.admin).stdout)
         return {name: found for name, found in result.items() if found}
 
-    def test_an_administrator_reloads_while_streams_go_on(self) -> None:
+    def test_an_administrator_reloads_while_streams_run(self) -> None:
         whole = Tenant(self.channel, self.user).values(300)
         stream = Tenant(self.channel, self.slow).generate(300)  # lasts two seconds
         next(stream)

@@ -224,7 +224,7 @@ class Tls(unittest.TestCase):
                 drawn(draw(channel, 10))
             self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
 
-    def test_a_stream_goes_on_while_certificate_and_authority_change(self) -> None:
+    def test_a_stream_continues_while_certificate_and_authority_change(self) -> None:
         samples, values = 64, 512
         # The client does not read the stream while the certificates change.
         with self.place.serving("--stall-timeout-ms", "600000", bundle="zoo/text-small") as address:
@@ -264,7 +264,7 @@ class Tls(unittest.TestCase):
             silent.settimeout(PATIENCE)
             self.assertEqual(silent.recv(1), b"")
 
-    def test_who_waits_is_served_by_a_server_that_comes_later(self) -> None:
+    def test_a_waiting_client_is_served_by_a_server_that_starts_later(self) -> None:
         path, process = self.place.path, os.getpid()
         # Only this test uses this address, so no other program takes its port before the server starts.
         with socket.create_server((f"127.1.{process >> 8 & 255}.{process & 255}", 0)) as nobody:

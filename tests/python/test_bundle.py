@@ -139,7 +139,7 @@ class ConfigTest(unittest.TestCase):
         bundle.check_config(changed(**text, text="bytes"))
         bundle.check_config(changed(**text, text="tokenizer", values=50257))
 
-    def test_refuses_what_softmax_attention_does_not_have(self):
+    def test_refuses_fields_that_softmax_attention_does_not_have(self):
         for changes, *parts in (
             ({"model__attention__scale": 1.0}, "scale", "'elu' has no such key"),
             ({"model__attention__kind": "full"}, "linear or softmax", "'full'"),

@@ -264,7 +264,7 @@ class CallsTest(ServedTest):
 
 
 class SessionTest(ServedTest):
-    def test_calls_go_on_where_the_last_one_ended(self):
+    def test_calls_continue_where_the_last_one_ended(self):
         with self.client.session("story", "text-small") as story:
             story.feed("The river was ")
             first = "".join(story.generate(max_values=10, seed=1).text())
@@ -292,7 +292,7 @@ class SessionTest(ServedTest):
         with self.assertRaisesRegex(errors.NotFound, first.id):
             self.client.open_session(first.id, "text-small")
 
-    def test_a_session_forks_and_goes_back(self):
+    def test_a_session_forks_and_rewinds(self):
         with self.client.session(model="text-small") as session:
             session.feed("The river was ")
             text = "".join(session.generate(max_values=30, seed=1, repetition_penalty=1.5).text())
@@ -379,7 +379,7 @@ class StateTest(ServedTest):
             with self.assertRaises(errors.NotFound):
                 client.generate(state="lake").samples()
 
-    def test_a_session_takes_in_what_is_scored(self):
+    def test_a_session_keeps_scored_values(self):
         with self.client.session(model="text-small") as session:
             session.feed("The river was ")
             before = session.score("wide").log_probs
@@ -387,7 +387,7 @@ class StateTest(ServedTest):
             np.testing.assert_array_equal(session.score("wide", keep=True).log_probs, before)
             self.assertEqual(session.info().position, 19)
 
-    def test_what_a_session_takes_in_is_not_taken_twice(self):
+    def test_a_session_does_not_keep_scored_values_twice(self):
         # With an expected position the server refuses the retry. Without one the client does not retry.
         for expected, error, tries in ((0, errors.Aborted, 2), (None, errors.Unavailable, 1)):
             with self.client.session(model="text-endless-small") as session:
@@ -460,7 +460,7 @@ class BrokenConnectionTest(ServedTest):
             Client(proxy.address, retry=Retry(first_delay=0.01, **policy), timeout=PATIENCE)
         )
 
-    def test_a_stream_goes_on(self):
+    def test_a_stream_continues(self):
         whole = self.client.generate([0], model="mnist-small", seed=4, samples=2).samples()
         proxy, client = self.through_proxy()
         counted: list[int] = []
@@ -472,7 +472,7 @@ class BrokenConnectionTest(ServedTest):
             self.assertEqual((one.position, one.values, one.log_probs), (other.position, other.values, other.log_probs))
             self.assertEqual((one.finished.reason, one.finished.position), ("END", 784))
 
-    def test_a_stream_without_a_seed_goes_on(self):
+    def test_a_stream_without_a_seed_continues(self):
         proxy, client = self.through_proxy()
         stream = client.generate("The ", model="text-small", max_values=400)
         text = "".join(stream.text())
@@ -634,7 +634,7 @@ class LostAnswerTest(ServedTest):
             self.assertEqual(len(list(self.client.sessions("text-small"))), 2)
             self.client.open_session(child.id, "text-small").delete()
 
-    def test_what_was_never_there_is_not_found(self):
+    def test_a_session_that_never_existed_is_not_found(self):
         with Client(**self.losing(0)) as client:
             session = Session(client, SessionInfo("none", "text-small", 0, "IDLE", 0, 0.0), keep=True)
             with self.assertRaises(errors.NotFound):
@@ -687,7 +687,7 @@ class FullServerTest(unittest.TestCase):
         for before, after in zip(times, times[1:]):
             self.assertGreaterEqual(after - before, 0.05)
 
-    def test_it_is_not_waited_for_in_vain(self):
+    def test_a_client_does_not_wait_in_vain(self):
         for pushback, seconds in (("900000", 900), ("-1", float("inf"))):
             handler = Refusing(9, pushback)
             with Client(serve(self, handler), timeout=PATIENCE) as client:
@@ -761,7 +761,7 @@ class AsyncioTest(ServedTest):
         self.assertEqual((text, len(values), listed), (again.text, 3, True))
         self.assertLess(position, 60_000)
 
-    def test_a_stream_goes_on_after_a_broken_connection(self):
+    def test_a_stream_continues_after_a_broken_connection(self):
         async def body(client):
             return await client.generate([0], model="mnist-small", seed=4).samples()
 

@@ -766,7 +766,7 @@ class VerifyTest(ConvertTest):
         for dtype in ("f16", "bf16"):
             self.convert(self.checkpoint, *self.flags, "--verify", recording, "--dtype", dtype)
 
-    def test_what_would_have_been_right_is_told(self):
+    def test_the_right_value_is_suggested(self):
         recording = self.recording(heads=3)
         wrong = [self.checkpoint, "--image", "4x3x1", "--verify", recording]
         self.refuse([*wrong, "--heads", "1"], "not those of this model", "with --heads 1", "they fit --heads 3")

@@ -80,7 +80,7 @@ class LostAnswersTest(unittest.TestCase):
         retry = Retry(attempts=attempts, first_delay=0.01)
         return self.stack.enter_context(Client(self.address, retry=retry, timeout=PATIENCE))
 
-    def test_a_stream_that_a_proxy_resets_goes_on(self):
+    def test_a_stream_that_a_proxy_resets_continues(self):
         whole = "".join(self.client.generate("The ", max_values=100, seed=1).text())
         for status in (UNKNOWN, UNAVAILABLE):
             self.proxy.status = status
@@ -89,7 +89,7 @@ class LostAnswersTest(unittest.TestCase):
             text = "".join(self.through_proxy().generate("The ", max_values=100, seed=1).text())
             self.assertEqual((text, self.proxy.calls), (whole, ["Generate"] * 3))
 
-    def test_asyncio_goes_on_too(self):
+    def test_asyncio_continues_too(self):
         async def text():
             client = aio.Client(self.address, retry=Retry(first_delay=0.01), timeout=PATIENCE)
             async with client, client.session() as session:

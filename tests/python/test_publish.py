@@ -148,7 +148,7 @@ class PublishTest(ToolTest):
         self.write("empty/config.json", "{}")
         self.refuse([self.path("empty")], "expected a .pth or pytorch_model.bin")
 
-    def test_what_cannot_be_served_is_refused(self):
+    def test_unsupported_checkpoints_are_refused(self):
         self.refuse([self.save({"blocks.0.att.time_decay": torch.ones(4)})], "'blocks.0.att.r_k'", "earlier versions")
         for name, family in (("time_maa_x", "rwkv6"), ("gate.weight", "rwkv5")):
             published = publish.Published([self.save({f"blocks.0.att.{name}": torch.ones(4)})])
@@ -160,7 +160,7 @@ class PublishTest(ToolTest):
         self.write("config.json", "{")
         self.refuse([self.save(mamba())], "config.json: expected JSON")
 
-    def test_nothing_that_a_file_says_is_run(self):
+    def test_no_code_of_a_file_is_run(self):
         ran = self.path("ran")
         for evil in (Call(os.system, f"touch {ran}"), Call(eval, f"open({ran!r}, 'w')"), Call(os.mkdir, ran)):
             for content in (evil, {"blocks.0.att.r_k": evil}):

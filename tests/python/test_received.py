@@ -127,7 +127,7 @@ class TriesTest(unittest.TestCase):
         with self.assertRaises(errors.Unavailable):
             tries.pause_after(lost)
 
-    def test_what_has_come_begins_the_count_anew(self):
+    def test_received_values_restart_the_count_of_attempts(self):
         tries = self.tries(attempts=2)
         for _ in range(5):
             tries.pause_after(errors.Unavailable("gone"))

@@ -297,7 +297,7 @@ class DataTest(ToolTest):
             np.testing.assert_array_equal(np.flatnonzero(counted), np.arange(size, 2 * size + 1))
         self.assertEqual(set(batch.values.reshape(-1)), set(range(11)))
 
-    def test_what_is_missing_is_named(self):
+    def test_missing_files_are_named(self):
         for name, file in (("mnist", "train-images"), ("cifar10", "lossless"), ("text", "gutenberg")):
             with self.assertRaisesRegex(BundleError, f"--data: expected the file .*{file}"):
                 datasets.load(name, self.path("none"), None)
@@ -367,7 +367,7 @@ class RunTest(ToolTest):
         self.train("--minutes", "0.01")  # the run has ended, and reports the same again
         self.assertEqual(self.report()["run"]["steps"], steps)
 
-    def test_it_goes_on_from_weights(self):
+    def test_it_continues_from_weights(self):
         self.train("--steps", "2", "--dtype", "f32")
         first = self.weights()
         os.rename(self.path("work", "tiny.pth"), self.path("old.pth"))
@@ -463,7 +463,7 @@ class AllOnGpuTest(ToolTest):
         self.assertEqual((code, train_one.call_count), (1, 4))
         self.assertIn("not trained: copy, cifar10", err)
 
-    def test_while_others_have_more_to_do_a_failure_is_no_end(self):
+    def test_unfinished_runs_outrank_a_failure(self):
         argv = ["--device", "cpu", "--data", self.path("none"), "--work", self.path("work"), "--out", self.path("zoo")]
         with unittest.mock.patch.object(all_on_gpu, "train", side_effect=[2, 3]):
             self.assertEqual(self.run_tool(all_on_gpu, argv)[0], 3)
