@@ -1,9 +1,9 @@
 """An attack on the HTTP port costs other clients only refusals, and its time and memory are bounded.
 
-Streams over HTTP or gRPC slow down by less than a tenth. The attackers run on the same machine, but the server does not
-answer for their processor time. So rounds with an attack on the server alternate with rounds with an attack on another
-server, and the medians of the streams' times are compared. Other work on the machine disturbs rounds of both kinds. If
-it disturbs one kind more, more rounds follow.
+Streams over HTTP or gRPC slow down by less than a tenth. The attackers run on the same machine, and the processor time
+that they take is not a cost of the server. So rounds with an attack on the server alternate with rounds with an attack
+on another server, and the medians of the streams' times are compared. Other work on the machine disturbs rounds of both
+kinds. If it disturbs one kind more, more rounds follow.
 """
 
 import concurrent.futures

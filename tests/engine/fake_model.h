@@ -45,7 +45,7 @@ class FakeModel final : public Model {
     std::vector<int> inputs;  // the number of values given by each row
     int steps = 0;
   };
-  std::list<Launch> launches;  // a list: adding a launch never moves the others
+  std::list<Launch> launches;  // a list, so that no allocation is large
 
   // The `count` values that a correct server generates after `known` (not empty). With penalties,
   // each depends on the last `recent` values, and on which of these come after `known`.

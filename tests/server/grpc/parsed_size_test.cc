@@ -59,7 +59,7 @@ TEST(ParsedSize, CoversWhatFieldsBecome) {
   expect_covers(repeated(std::string("\xf8\x7f\x01", 3), 5000));      // an unknown number
   expect_covers(repeated(std::string("\xfa\x7f\x00", 3), 5000));      // an unknown string
   expect_covers(repeated(std::string("\x08\x00", 2), 5000));  // a string's number, as a number
-  expect_covers(repeated("\x0b\x0c", 5000));                  // ... with an empty group
+  expect_covers(repeated("\x0b\x0c", 5000));                  // ... as an empty group
   expect_covers("\xfb\x7f" + repeated("\x08\x01", 5000) + "\xfc\x7f");  // a group
 }
 

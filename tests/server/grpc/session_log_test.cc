@@ -32,7 +32,7 @@ constexpr auto kMaxTime = 40 * kMs;
 ServedModel model_of(const Spec& spec) {
   ModelLimits limits = kTestLimits;
   limits.recent = 16;
-  limits.steps = 3;  // for calls without stops, which replays are
+  limits.steps = 3;  // for calls without stops, such as replays
   return served_bundle(spec, 1, {}, limits);
 }
 

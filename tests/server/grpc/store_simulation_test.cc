@@ -31,7 +31,7 @@ constexpr int kServers = 2;
 constexpr int kSlots = 4;
 constexpr int kSessions = 10;
 constexpr int kSteps = 120;
-constexpr int kMostTries = 200;  // of a call, which fails with a probability below two thirds
+constexpr int kMostTries = 200;  // of a call; each try fails with a probability below 2/3
 
 class StoreSimulation {
  public:
