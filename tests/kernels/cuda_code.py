@@ -174,9 +174,9 @@ def memory_faults(code, stack):
     if code.stack > stack or (loads or stores) and not stack:
         yield f"has {code.stack} bytes of stack, {loads} loads from local memory and {stores} stores to it"
     if generic := code.having("LD", "ATOM", "QSPC"):
-        yield f"has {len(generic)} loads by pointers of which the compiler does not know where they point"
+        yield f"has {len(generic)} loads by generic pointers: the compiler does not know the kind of memory"
     if generic := code.having("ST"):
-        yield f"has {len(generic)} stores by pointers of which the compiler does not know where they point"
+        yield f"has {len(generic)} stores by generic pointers: the compiler does not know the kind of memory"
     for one in code.having("CALL"):
         to = BRANCH_TARGET.search(one.operands)
         if to and not to.group(1).startswith((".L_x_", "$__internal")):
@@ -220,20 +220,20 @@ def kernel_faults(kernel, architecture, code, meetings):
     if kernel.split("<")[0] in SAMPLING:
         for constant, written in PHILOX.items():
             if not any(written in one.operands or constant in one.operands for one in code.instructions):
-                yield f"lacks Philox's multiplier {constant}: it draws nothing"
+                yield f"lacks Philox's multiplier {constant}: it samples nothing"
     if kernel.startswith("WholeKernel<"):
         loop = steps(code)
         if not loop:
-            yield "has no loop over steps, from the first product to the value that is drawn"
+            yield "has no loop over steps that has products and sampling"
         if fences := [one.opcode for one in loop if one.opcode.split(".")[0] in FENCES]:
-            yield f"waits in its steps for all that was written to memory: {', '.join(fences)}"
+            yield f"has memory fences in its loop over steps: {', '.join(fences)}"
         at = meeting_lines()
         arrivals = sum(one.meets(at) for one in code.instructions)
         if arrivals < meetings:
-            yield f"has {arrivals} meetings of blocks, and its source {meetings}"
+            yield f"has {arrivals} meetings of blocks, and its source has {meetings}"
         for copy in COPIES:
             if not any(one.opcode == copy or one.opcode.startswith(f"{copy}.E") for one in code.instructions):
-                yield f"lacks {copy}: something is not copied ahead"
+                yield f"lacks {copy}: some data is not copied ahead"
 
 
 def phases(folder=KERNELS):
@@ -257,7 +257,7 @@ def budget_faults(kernel, code, budget):
             yield f"has {used} {what}, and its budget is {budget[what]} and at most {more[what]} more"
     if len(code.instructions) < FEWEST * (budget["instructions"] - INSTRUCTIONS_DEALT):
         yield (
-            f"has {len(code.instructions)} instructions of a budget of {budget['instructions']}: something is missing, "
+            f"has {len(code.instructions)} instructions of a budget of {budget['instructions']}: code is missing, "
             "or --write gives it a new one"
         )
 
@@ -279,7 +279,7 @@ def faults(built, budget, sources):
     for kernel, on in sorted(budget.items()):
         for architecture in sorted(set(on) & set(built)):
             if kernel not in built[architecture]:
-                yield f"{kernel} on sm_{architecture} has a budget and is no kernel: --write drops it"
+                yield f"{kernel} on sm_{architecture} has a budget, but the build lacks it: --write removes the budget"
 
 
 def budget_of(built):
@@ -335,7 +335,7 @@ def main():
         return
     wrong = list(faults(built, json.loads(BUDGET.read_text(encoding="utf-8")), phases()))
     kernels = sum(map(len, built.values()))
-    print("\n".join(wrong) or f"{kernels} kernels of {len(built)} architectures are whole and keep to their budgets")
+    print("\n".join(wrong) or f"{kernels} kernels of {len(built)} architectures are complete and keep to their budgets")
     sys.exit(1 if wrong else 0)
 
 

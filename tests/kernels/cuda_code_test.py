@@ -85,7 +85,7 @@ class CudaCode(unittest.TestCase):
         self.assertEqual(
             self.faults(sources=more),
             [
-                f"{NAME} on sm_90a has 1 meetings of blocks, and its source 2",
+                f"{NAME} on sm_90a has 1 meetings of blocks, and its source has 2",
                 "sm_90a has no instructions for whole.h:90: block_.meet(0, [&](int t) {",
             ],
         )
@@ -95,7 +95,7 @@ class CudaCode(unittest.TestCase):
 
     def test_copies_are_there(self):
         [fault] = self.faults(BODY.replace("UBLKCP.S.G [", "NOP ["))
-        self.assertEqual(fault, f"{NAME} on sm_90a lacks UBLKCP.S.G: something is not copied ahead")
+        self.assertEqual(fault, f"{NAME} on sm_90a lacks UBLKCP.S.G: some data is not copied ahead")
 
     def test_nothing_goes_through_local_memory(self):
         [fault] = self.faults(numbered("STL [R1], R5", "LDL.64 R4, [R1]"), MATMUL, stack=8)
@@ -113,14 +113,12 @@ class CudaCode(unittest.TestCase):
         self.assertEqual(
             self.faults(numbered("LDG.E R4, desc[UR36][R4.64]", "LDS R2, [R3]", "STS [R2], R1"), MATMUL), []
         )
-        self.assertIn("has 1 loads by pointers", self.faults(numbered("LD.E R4, desc[UR36][R4.64]"), MATMUL)[0])
-        self.assertIn("has 1 stores by pointers", self.faults(numbered("ST.E [R6], R51"), MATMUL)[0])
+        self.assertIn("has 1 loads by generic pointers", self.faults(numbered("LD.E R4, desc[UR36][R4.64]"), MATMUL)[0])
+        self.assertIn("has 1 stores by generic pointers", self.faults(numbered("ST.E [R6], R51"), MATMUL)[0])
 
     def test_steps_wait_for_no_store(self):
         [fault] = self.faults(re.sub(r"HMMA[^;]*;", r"\g<0>\n        {1}                   MEMBAR.ALL.GPU ;", BODY))
-        self.assertEqual(
-            fault, f"{NAME} on sm_90a waits in its steps for all that was written to memory: MEMBAR.ALL.GPU"
-        )
+        self.assertEqual(fault, f"{NAME} on sm_90a has memory fences in its loop over steps: MEMBAR.ALL.GPU")
 
     def test_only_arithmetic_is_called(self):
         own = numbered("CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_rn_f64_full)", "CALL.REL.NOINC `(.L_x_3)")
@@ -132,7 +130,7 @@ class CudaCode(unittest.TestCase):
     def test_kernels_keep_to_their_budgets(self):
         self.assertIn("has 101 registers, and its budget is 96", self.faults(budget=(96, 64), registers=101)[0])
         self.assertIn("has 9 instructions, and its budget is 8", self.faults(budget=(128, 8))[0])
-        self.assertIn("has 9 instructions of a budget of 640: something is missing", self.faults(budget=(128, 640))[0])
+        self.assertIn("has 9 instructions of a budget of 640: code is missing", self.faults(budget=(128, 640))[0])
 
     def test_compilations_may_differ_by_a_little(self):
         budget = {"registers": 96, "instructions": 100}
@@ -148,7 +146,7 @@ class CudaCode(unittest.TestCase):
             list(cuda_code.faults(built, {"Gone": {"80": {}}}, {})),
             [
                 "New on sm_80 has no budget: --write gives it one",
-                "Gone on sm_80 has a budget and is no kernel: --write drops it",
+                "Gone on sm_80 has a budget, but the build lacks it: --write removes the budget",
             ],
         )
 
