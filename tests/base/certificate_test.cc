@@ -52,7 +52,7 @@ TEST_F(CertificateTest, ComesFirstInItsChain) {
   EXPECT_THAT(error(), HasSubstr("whose own certificate comes first"));
 }
 
-TEST_F(CertificateTest, OfAnotherKeyIsRefusedWithBothFiles) {
+TEST_F(CertificateTest, RefusesACertificateOfAnotherKeyAndNamesBothFiles) {
   write("key.pem", authority_.issue("other").key);
   EXPECT_THAT(error(), AllOf(HasSubstr(path("key.pem") + " is not the key of " + path("cert.pem")),
                              HasSubstr("made together")));
@@ -63,7 +63,7 @@ TEST_F(CertificateTest, IsRefusedBeforeAndAfterItsTime) {
   EXPECT_THAT(error(hours(-24)), HasSubstr(path("cert.pem") + " is not valid before 20"));
 }
 
-TEST_F(CertificateTest, FilesOfOtherThingsAreRefused) {
+TEST_F(CertificateTest, RefusesFilesWithoutACertificateOrAKey) {
   write("cert.pem", pair_.key);
   EXPECT_THAT(error(), HasSubstr(path("cert.pem") + " has no certificate; expected PEM"));
   write("cert.pem", "");
@@ -84,7 +84,7 @@ TEST_F(CertificateTest, MissingOrTooLongFilesAreNamed) {
   EXPECT_THAT(error(), HasSubstr("key.pem"));
 }
 
-TEST_F(CertificateTest, AuthoritiesAreOneOrMore) {
+TEST_F(CertificateTest, ReadsOneOrMoreAuthorities) {
   write("ca.pem", authority_.pem() + TestAuthority("another").pem());
   const Result<std::string> both = read_authorities(path("ca.pem"));
   ASSERT_TRUE(both.ok()) << both.status().message();

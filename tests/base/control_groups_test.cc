@@ -54,7 +54,7 @@ TEST_F(ControlGroupsTest, WithoutFilesThereIsNoLimit) {
   EXPECT_FALSE(ControlGroups(root_).memory());
 }
 
-TEST_F(ControlGroupsTest, TheOwnGroupOfVersion2Limits) {
+TEST_F(ControlGroupsTest, Version2LimitsComeFromTheGroupOfTheProcess) {
   version2("/system.slice/runnel.service");
   const std::string own = "/sys/fs/cgroup/system.slice/runnel.service";
   write(own + "/cpu.max", "150000 100000\n");
@@ -136,7 +136,7 @@ TEST_F(ControlGroupsTest, AMountCanShowAPartOfTheTree) {
   }
 }
 
-TEST_F(ControlGroupsTest, BrokenFilesAreNoLimits) {
+TEST_F(ControlGroupsTest, IgnoresMalformedFiles) {
   version2("/a");
   for (const char* text : {"", "max", "0 100000", "-5 100000", "100000", "100000 0", "x y"}) {
     write("/sys/fs/cgroup/a/cpu.max", text);

@@ -9,7 +9,7 @@ namespace {
 
 std::string_view shouted(std::string_view field) { return field == "keep" ? "KEEP" : ""; }
 
-TEST(Field, AMessageHasTheWordsOfItsDoor) {
+TEST(Field, AMessageUsesTheFieldNamesOfItsDoor) {
   const std::string message = place_of("keep") + " is set with " + place_of("samples") + " = 2";
   EXPECT_EQ(rendered(message), "keep is set with samples = 2");
   EXPECT_EQ(rendered(message, shouted), "KEEP is set with samples = 2");
@@ -23,14 +23,14 @@ TEST(Field, AHintIsLeftOutWhereTheDoorLacksItsField) {
   EXPECT_EQ(rendered(message, shouted), "no: use KEEP; sorry");
 }
 
-TEST(Field, AHintNamesNoFieldAtFault) {
+TEST(Field, AFieldInAHintIsNotTheFieldAtFault) {
   EXPECT_EQ(first_field("no" + hint(": use " + place_of("keep"))), "");
   EXPECT_EQ(first_field(hint("use " + place_of("keep")) + " for " + place_of("samples")),
             "samples");
   EXPECT_EQ(invalid_argument("full" + hint(", or set " + place_of("keep"))).field(), "");
 }
 
-TEST(Field, ATableHasTheWordsOfADoor) {
+TEST(Field, ATableTranslatesFieldsToTheNamesOfADoor) {
   constexpr NamedField kTable[] = {{"keep", "--keep"}, {"samples", "--count"}};
   EXPECT_EQ(word_in(kTable, "samples"), "--count");
   EXPECT_EQ(word_in(kTable, "stop"), "");

@@ -22,7 +22,7 @@ TEST(FileStamp, DistinguishesAReplacedFile) {
   EXPECT_EQ(file_stamp(folder.path("none")), FileStamp());
 }
 
-TEST(FileStamp, OfADirectoryCoversItsFilesExceptDocumentation) {
+TEST(FileStamp, TheStampOfADirectoryCoversItsFilesExceptDocumentation) {
   const TestFolder folder;
   EXPECT_TRUE(directory_stamp(folder.path("none")).empty());
   folder.write("config.json", "{}");

@@ -25,14 +25,14 @@ TEST(File, ReadsAWrittenFile) {
   EXPECT_TRUE(read_file(path, 10)->empty());
 }
 
-TEST(File, LeavesNothingButTheFile) {
+TEST(File, ReplacingAFileLeavesNoTemporaryFile) {
   const TestFolder folder;
   ASSERT_TRUE(replace_file(folder.path("a"), random_text(10)).ok());
   const std::filesystem::directory_iterator files(folder.path(""));
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
 }
 
-TEST(File, NamesTheFault) {
+TEST(File, ErrorsNameTheFileAndTheCause) {
   const TestFolder folder;
   const Status none = read_file(folder.path("none"), 10).status();
   EXPECT_EQ(none.code(), Code::kNotFound);

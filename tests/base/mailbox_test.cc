@@ -21,7 +21,7 @@ TEST(Mailbox, TakesInTheOrderOfPutting) {
   EXPECT_EQ(mailbox.take(), std::nullopt);
 }
 
-TEST(Mailbox, AFullOneRefusesAtOnceAndLeavesTheItem) {
+TEST(Mailbox, AFullMailboxRefusesAtOnceAndLeavesTheItemToTheCaller) {
   Mailbox<std::unique_ptr<int>> mailbox(1, kBytes);
   EXPECT_TRUE(mailbox.put(std::make_unique<int>(1), 0));
   auto second = std::make_unique<int>(2);
@@ -31,7 +31,7 @@ TEST(Mailbox, AFullOneRefusesAtOnceAndLeavesTheItem) {
   EXPECT_TRUE(mailbox.put(std::move(second), 0));
 }
 
-TEST(Mailbox, BytesAreBoundedAndOneItemAloneMayHaveMore) {
+TEST(Mailbox, BytesAreBoundedExceptThoseOfASingleItem) {
   Mailbox<int> mailbox(10, kBytes);
   EXPECT_TRUE(mailbox.put(1, 2 * kBytes));
   EXPECT_FALSE(mailbox.put(2, 1));
@@ -42,7 +42,7 @@ TEST(Mailbox, BytesAreBoundedAndOneItemAloneMayHaveMore) {
   EXPECT_TRUE(mailbox.put(6, 0));
 }
 
-TEST(Mailbox, AFullOneTakesAnItemThatHasAnotherBound) {
+TEST(Mailbox, AFullMailboxTakesAnItemThatHasABoundOfItsOwn) {
   Mailbox<int> mailbox(1, kBytes);
   EXPECT_TRUE(mailbox.put(1, kBytes));
   EXPECT_TRUE(mailbox.put_beyond(2, kBytes));
@@ -53,7 +53,7 @@ TEST(Mailbox, AFullOneTakesAnItemThatHasAnotherBound) {
   EXPECT_FALSE(mailbox.put_beyond(4, 0));
 }
 
-TEST(Mailbox, AClosedOneRefusesButCanBeEmptied) {
+TEST(Mailbox, AClosedMailboxRefusesItemsButCanBeEmptied) {
   Mailbox<int> mailbox(2, kBytes);
   EXPECT_TRUE(mailbox.put(1, 0));
   mailbox.close();

@@ -29,7 +29,7 @@ TEST(Metrics, CountsFromManyThreads) {
   EXPECT_EQ(histogram.sum(), 4 * 250 * (0 + 1 + 2 + 3));
 }
 
-TEST(Metrics, ABucketHasItsBoundAndNotTheNext) {
+TEST(Metrics, ABucketIncludesItsUpperBound) {
   Histogram histogram(kTimeBuckets);
   histogram.observe(std::chrono::microseconds(100));
   histogram.observe(std::chrono::nanoseconds(100'001));
@@ -50,7 +50,7 @@ TEST(Metrics, BucketsAscend) {
   }
 }
 
-TEST(Metrics, AHistogramTakesInAnother) {
+TEST(Metrics, AHistogramAddsAnother) {
   Histogram one(kCountBuckets);
   Histogram other(kCountBuckets);
   one.observe(int64_t{3});
@@ -62,7 +62,7 @@ TEST(Metrics, AHistogramTakesInAnother) {
   EXPECT_EQ(one.sum(), 9 + (1 << 20));
 }
 
-TEST(MetricsText, HasHelpAndTypeOnceAFamily) {
+TEST(MetricsText, WritesHelpAndTypeOncePerFamily) {
   MetricsText text;
   text.family("calls_total", "counter", "Calls that\nhave \"ended\" \\ failed.");
   text.sample({}, int64_t{3});
@@ -79,7 +79,7 @@ TEST(MetricsText, HasHelpAndTypeOnceAFamily) {
             "load 0.25\n");
 }
 
-TEST(MetricsText, EscapesWhatLabelsSay) {
+TEST(MetricsText, EscapesTheValuesOfLabels) {
   MetricsText text;
   text.family("a", "gauge", "A.");
   text.sample({{"model", "x\"} 1\n# \\"}}, int64_t{1});

@@ -32,7 +32,7 @@ TEST(Network, LoopbackIsOnlyThisMachine) {
   }
 }
 
-TEST(Network, APeerIsAnIpv4AddressOrHalfAnIpv6One) {
+TEST(Network, APeerIsAnIpv4AddressOrTheFirstHalfOfAnIpv6Address) {
   EXPECT_EQ(network_of(address_of(AF_INET, "192.0.2.7")), "192.0.2.7");
   EXPECT_EQ(network_of(address_of(AF_INET6, "::ffff:192.0.2.7")), "192.0.2.7");
   EXPECT_EQ(network_of(address_of(AF_INET6, "2001:db8:0:1:2:3:4:5")), "2001:db8:0:1::/64");

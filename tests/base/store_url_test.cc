@@ -26,7 +26,7 @@ TEST(StoreUrl, NamesAStoreOfEachKind) {
   EXPECT_EQ(parse_store_url("redis://a.example:1/")->database, 0);
 }
 
-TEST(StoreUrl, OfAnyOtherFormIsRefused) {
+TEST(StoreUrl, RefusesUrlsOfAnyOtherForm) {
   for (const std::string url : {"",
                                 "dir:",
                                 "unix:",

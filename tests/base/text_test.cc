@@ -28,7 +28,7 @@ TEST(Text, CountsReadably) {
   EXPECT_EQ(fixed(1.05341, 3), "1.053");
 }
 
-TEST(Text, NumbersAreAsTheyAreWritten) {
+TEST(Text, PrintsTheShortestDigitsThatReadBackAsTheSameNumber) {
   EXPECT_EQ(number_text(0), "0");
   EXPECT_EQ(number_text(-1.5F), "-1.5");
   EXPECT_EQ(number_text(0.1F), "0.1");

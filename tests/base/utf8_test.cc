@@ -48,7 +48,7 @@ TEST(Utf8, EachMaximalPartOfACharacterBecomesOneReplacement) {
   EXPECT_EQ(decode("\xC3\xC3\xA9"), bad(1) + "\xC3\xA9");
 }
 
-TEST(Utf8, APrefixEndsWhereACharacterIsBrokenOrCut) {
+TEST(Utf8, TheValidPrefixEndsBeforeABrokenOrCutCharacter) {
   EXPECT_EQ(valid_utf8_prefix("ab\xFFzz"), 2U);
   EXPECT_EQ(valid_utf8_prefix("ab\xC3"), 2U);
   EXPECT_EQ(valid_utf8_prefix("\xC3\xA9\xE0\x80\x80"), 2U);
@@ -56,7 +56,7 @@ TEST(Utf8, APrefixEndsWhereACharacterIsBrokenOrCut) {
   EXPECT_EQ(valid_utf8_prefix("\xED\xA0\x80"), 0U);
 }
 
-TEST(Utf8, ACharacterGoesOutWithItsLastByte) {
+TEST(Utf8, ACharacterIsEmittedWithItsLastByte) {
   Utf8Stream stream;
   std::string text;
   stream.add("x\xF0\x9F", text);

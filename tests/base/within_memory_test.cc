@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-TEST(WithinMemory, AnExceptionIsTheStatusOfTheCall) {
+TEST(WithinMemory, AnExceptionBecomesTheStatusOfTheCall) {
   EXPECT_TRUE(within_memory([] { return Status(); }).ok());
   const Status full = within_memory([]() -> Status { throw std::bad_alloc(); });
   EXPECT_EQ(full.code(), Code::kResourceExhausted);

@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-TEST(DurationHistogram, OfNothingIsZero) {
+TEST(DurationHistogram, AnEmptyHistogramHasOnlyZeros) {
   const DurationHistogram none;
   EXPECT_EQ(none.count(), 0);
   EXPECT_EQ(none.quantile(0.5), 0);

@@ -19,7 +19,7 @@ CallMix traffic(const std::string& prompt, const std::string& values) {
 
 double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-TEST(Lengths, AreDrawnAsSaid) {
+TEST(Lengths, AreDrawnFromTheGivenDistribution) {
   std::mt19937_64 random(2);
   std::set<int64_t> one;
   std::set<int64_t> range;
@@ -71,7 +71,7 @@ TEST(LoadPlan, CallsComeAtRandomAtTheRate) {
   EXPECT_NEAR(squares / kCalls * 200 * 200, 2, 0.2);
 }
 
-TEST(LoadPlan, IsDecidedByItsSeed) {
+TEST(LoadPlan, TheSameSeedGivesTheSamePlan) {
   CallMix some = traffic("1-100", "exp:30");
   some.cancel_share = 0.3;
   LoadPlan a(some, 10);
@@ -92,7 +92,7 @@ TEST(LoadPlan, IsDecidedByItsSeed) {
   EXPECT_EQ(different, 100);
 }
 
-TEST(LoadPlan, CutsCallsToTheModel) {
+TEST(LoadPlan, CallsFitTheLengthOfTheModel) {
   CallMix some = traffic("0-200", "0-200");
   some.max_length = 100;
   some.least_prompt = 1;
@@ -107,7 +107,7 @@ TEST(LoadPlan, CutsCallsToTheModel) {
   }
 }
 
-TEST(LoadPlan, SharesAreOfAllCalls) {
+TEST(LoadPlan, CancelsAndStallsTheGivenShareOfAllCalls) {
   CallMix some = traffic("0", "10");
   some.cancel_share = 0.25;
   some.stall_share = 0.1;
@@ -123,7 +123,7 @@ TEST(LoadPlan, SharesAreOfAllCalls) {
   EXPECT_NEAR(stalls, 1000, 120);
 }
 
-TEST(RandomPrompt, IsOfTheVocabulary) {
+TEST(RandomPrompt, HasOnlyValuesOfTheVocabulary) {
   const auto values = random_prompt(5000, 11, 3);
   EXPECT_EQ(values, random_prompt(5000, 11, 3));
   EXPECT_NE(values, random_prompt(5000, 11, 4));

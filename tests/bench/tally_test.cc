@@ -14,7 +14,7 @@ double seconds_between(TimePoint from, TimePoint to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-TEST(TallyTest, GivesTheTimeToTheEndOfTheLastCall) {
+TEST(TallyTest, MeasuresTheTimeUntilTheLastCallEnds) {
   const Clock clock;
   const TimePoint before = clock.now();
   Tally tally({.calls = 2, .samples = 3, .values = 5});
@@ -44,7 +44,7 @@ TEST(TallyTest, GivesTheTimeToTheEndOfTheLastCall) {
   for (const int64_t values : told) EXPECT_THAT(values, testing::AnyOf(0, 10, 30));
 }
 
-TEST(TallyTest, RefusesOtherValuesThanWereAskedFor) {
+TEST(TallyTest, RefusesAnotherNumberOfValuesThanWasAskedFor) {
   Tally tally({.calls = 1, .samples = 1, .values = 5});
   tally.add(4);
   tally.end({});
@@ -53,7 +53,7 @@ TEST(TallyTest, RefusesOtherValuesThanWereAskedFor) {
   EXPECT_THAT(seconds.status().message(), HasSubstr("asked for 5 values and got 4"));
 }
 
-TEST(TallyTest, TellsTheFirstFailureOnceAllHaveEnded) {
+TEST(TallyTest, ReportsTheFirstFailureAfterAllCallsHaveEnded) {
   Tally tally({.calls = 3, .samples = 1, .values = 1});
   tally.end(Status(Code::kResourceExhausted, "full"));
   tally.end(Status(Code::kAborted, "late"));

@@ -33,13 +33,13 @@ class PageTest(unittest.TestCase):
         row = "| 50 | 6,400 | 11 ms | 64 | 3 MiB | 2,200 ms | 6,400 | 3 MiB |"
         self.assertEqual(bench_chat.page(figures()).count(row), 2)
 
-    def test_the_goals_are_named(self):
+    def test_the_page_compares_figures_with_the_goals(self):
         page = bench_chat.page(figures())
         self.assertIn("of turn 50 takes 1.10x as long as that of turn 5 (goal: at most 1.2x)", page)
         self.assertIn("takes 200.0x as long as runnel's (goal: at least 5x)", page)
         self.assertIn("+1.0% lost (goal: less than 2%)", page)
 
-    def test_it_says_why_there_is_no_peer(self):
+    def test_the_page_says_why_the_peer_is_missing(self):
         page = bench_chat.page(figures(peer=False))
         self.assertIn("Without llama.cpp: no compiler.", page)
         self.assertIn("| 50 | 6,400 | 11 ms | 64 | 3 MiB | - | - | - |", page)
@@ -82,7 +82,7 @@ USAGE = {"choices": [], "usage": {"prompt_tokens": 100, "prompt_tokens_details":
 
 
 class AskTest(unittest.TestCase):
-    def test_values_read_are_those_not_cached(self):
+    def test_values_read_exclude_cached_ones(self):
         with answering(delta(None), delta("a" * bench_chat.ANSWER), USAGE) as port:
             text, found = bench_chat.ask(port, [])
         self.assertEqual(text, "a" * bench_chat.ANSWER)

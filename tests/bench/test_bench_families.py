@@ -28,7 +28,7 @@ class FamiliesTest(unittest.TestCase):
         self.assertIn("| GLA | 240 M | 400 MB | 25.0 MB | **80.0** | 88% | **400.0** | 65% |", page)
         self.assertNotIn("Others used", page)
 
-    def test_a_table_that_is_no_head_is_not_read(self):
+    def test_an_embedding_is_counted_only_if_it_is_the_head(self):
         with tempfile.TemporaryDirectory() as holder:
             folder = pathlib.Path(holder)
             for head, expected in (("lm_head.weight", 24), ("head.weight", 24), ("other.weight", 48)):

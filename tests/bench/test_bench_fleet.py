@@ -57,14 +57,14 @@ class FleetTest(unittest.TestCase):
         self.assertIn("| directory | 200 ms | 900 ms |", page)
         self.assertIn("sample 94% of the values", page)
 
-    def test_shares_compare_within_a_round(self) -> None:
+    def test_shares_are_computed_within_each_round(self) -> None:
         found = {"without": [100.0, 200.0, 50.0], "with": [90.0, 160.0, 50.0]}
         self.assertEqual(fleet_costs.against(found, "without", "with"), 0.9)
 
-    def test_a_spread_is_of_all_calls(self) -> None:
+    def test_percentiles_are_of_all_calls(self) -> None:
         self.assertEqual(bench_fleet.spread([0.001] * 999 + [1.0]), {"p50": 0.001, "p99": 0.001})
 
-    def test_memory_is_that_of_a_process(self) -> None:
+    def test_the_memory_of_a_process_is_read(self) -> None:
         self.assertGreater(bench_fleet.resident_bytes(os.getpid()), 1 << 20)
 
 

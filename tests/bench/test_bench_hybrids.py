@@ -27,7 +27,7 @@ FIGURES: dict[str, Any] = {
 
 
 class HybridsTest(unittest.TestCase):
-    def test_every_position_is_held_against_llama_and_the_limit(self):
+    def test_every_position_is_compared_with_llama_and_the_limit(self):
         page = bench_hybrids.page(FIGURES)
         self.assertIn("| LFM2 350M | 0 | 1 | **80.0** | 40.0 | **2.00x** | 88% |", page)
         self.assertIn("| LFM2 350M | 4,000 | 1 | **60.0** | 20.0 | **3.00x** | 72% |", page)
@@ -43,7 +43,7 @@ class HybridsTest(unittest.TestCase):
         self.assertIn("- llama.cpp could not be had: no compiler", page)
         self.assertIn("| LFM2 350M | 0 | 1 | **80.0** | - | **-** | 88% |", page)
 
-    def test_llamas_memory_is_that_of_caches_and_states(self):
+    def test_the_memory_of_llama_is_the_sum_of_caches_and_states(self):
         log = """llama_kv_cache:        CPU KV buffer size =    12.00 MiB
 llama_memory_recurrent:        CPU RS buffer size =     0.50 MiB
 sched_reserve:        CPU compute buffer size =   100.00 MiB"""

@@ -30,13 +30,13 @@ class PageTest(unittest.TestCase):
         self.assertIn("in 3 rounds of 3 s", page)
         self.assertIn("uses 0.10 ms of processor time a second", page)
 
-    def test_every_second_round_begins_with_the_page(self):
+    def test_rounds_alternate_which_case_comes_first(self):
         alone, watched = bench_page.ALONE, bench_page.WATCHED
         self.assertEqual(bench_page.in_turns(3), [alone, watched, watched, alone, alone, watched])
 
 
 class MeasureTest(unittest.TestCase):
-    def test_processor_time_is_that_of_user_and_kernel_mode(self):
+    def test_processor_time_includes_user_and_kernel_mode(self):
         ticks = os.sysconf("SC_CLK_TCK")
         before = "4711 (a (strange) name) S " + " ".join(["0"] * 10)
         self.assertAlmostEqual(bench_page.processor_seconds(f"{before} {2 * ticks} {ticks} 9 9 0"), 3.0)

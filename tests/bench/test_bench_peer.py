@@ -29,7 +29,7 @@ class BenchPeerTest(ToolTest):
     def golden_difference(self, model, golden):
         return self.golden_differences(bench_peer.Peer(model), golden)[0]
 
-    def test_a_step_as_one_function_is_the_same_model(self):
+    def test_a_step_compiled_as_one_function_agrees_with_the_model(self):
         for name in ("image_gelu_rgb", "symbols_gelu_sinusoidal", "symbols_relu_none", "values_add_table"):
             with self.subTest(name):
                 peer = compiled_peer.CompiledPeer(os.path.join(GOLDEN, name), "fp32", compiles=False)

@@ -95,7 +95,7 @@ FIGURES: dict[str, Any] = {
 
 
 class BenchReportTest(ToolTest):
-    def test_the_limits_are_those_of_the_design(self):
+    def test_the_limits_match_the_design(self):
         limits = bench_report.Limits(FIGURES)
         self.assertEqual(limits.state_bytes(), 270336)
         self.assertAlmostEqual(limits.weight_bytes() / 12.6e6, 1, places=2)
@@ -108,14 +108,14 @@ class BenchReportTest(ToolTest):
         self.assertEqual(limits.step(128)[1], "arithmetic")
         self.assertAlmostEqual(limits.seconds("recur", 128)["DRAM"], 2 * 128 * 270336 / 40e9)
 
-    def test_without_bf16_everything_is_held_against_fp32(self):
+    def test_without_bf16_all_limits_are_those_of_fp32(self):
         figures = copy.deepcopy(FIGURES)
         figures["numerics"] = "cpu/avx512/fp32/step/state-fp32"
         limits, bf16 = bench_report.Limits(figures), bench_report.Limits(FIGURES)
         self.assertEqual(limits.weight_bytes(), 2 * bf16.weight_bytes())
         self.assertAlmostEqual(limits.seconds("ffn1", 8)["arithmetic"], 2 * bf16.seconds("ffn1", 8)["arithmetic"])
 
-    def test_tiles_set_the_limit_of_the_batches_that_they_are_used_for(self):
+    def test_tiles_set_the_limit_only_of_batches_that_use_them(self):
         figures = copy.deepcopy(FIGURES)
         figures["limits"][1].update(bf16_gflops=100.0, tile_gflops=3200.0)
         limits, before = bench_report.Limits(figures), bench_report.Limits(FIGURES)
@@ -179,7 +179,7 @@ class BenchReportTest(ToolTest):
         self.assertAlmostEqual(mixture.least("head", 512), plain.least("head", 512) * 2)
         self.assertEqual(mixture.least("ffn1", 512), plain.least("ffn1", 512))
 
-    def test_losses_come_largest_first(self):
+    def test_losses_are_sorted_from_the_largest(self):
         page = bench_report.losses_table(FIGURES)
         self.assertRegex(page, r"\| 1 \| \w+[ \w]* \d+ us, \d+% \|")
         lost = [int(one) for one in re.findall(r"(\d+) us", page.splitlines()[2])]
@@ -198,7 +198,7 @@ class BenchReportTest(ToolTest):
         self.assertIn("| features | 200.0 | - |", told)
         self.assertIn("| 1 | features 200 us, 20% |", told)
 
-    def test_a_form_that_takes_part_says_how_equal_it_is(self):
+    def test_the_page_gives_the_difference_of_each_compiled_form(self):
         self.assertIn("compiled-bf16 by 0.002", bench_report.section(FIGURES))
 
     def test_the_readme_quotes_a_run(self):
@@ -209,7 +209,7 @@ class BenchReportTest(ToolTest):
         readme = (root / "README.md").read_text(encoding="utf-8")
         self.assertTrue(any(one in readme for one in tables), "\n".join(tables))
 
-    def test_a_compiled_form_that_cannot_be_had_takes_no_part(self):
+    def test_an_unavailable_compiled_form_is_skipped(self):
         plan = {**bench_cpu.QUICK, "forms": ("compiled-bf16",)}
         bench = bench_cpu.Bench(None, pathlib.Path(self.dir), plan)
         fault = bench_cpu.BenchError("pip: no network")
@@ -221,7 +221,7 @@ class BenchReportTest(ToolTest):
             bench.prove_compiled("address")
         self.assertEqual((bench.forms, bench.missing), ({}, {"compiled-bf16": "pip: no network"}))
 
-    def test_a_batch_that_a_compiled_form_fails_at_is_left_out(self):
+    def test_a_batch_that_fails_in_a_compiled_form_is_left_out(self):
         bench = bench_cpu.Bench(None, pathlib.Path(self.dir), {**bench_cpu.QUICK, "batches": [8]})
         bench.forms = {"compiled-bf16": 0.0}
         with (
@@ -245,7 +245,7 @@ class BenchReportTest(ToolTest):
             bench_cpu.install_peers(folder)
         self.assertFalse((folder / "installed").exists())
 
-    def test_of_compiled_forms_the_fastest_counts(self):
+    def test_the_fastest_compiled_form_counts(self):
         bench = bench_cpu.Bench(None, pathlib.Path(self.dir), bench_cpu.FULL)
         bench.forms = dict.fromkeys(bench_cpu.FORMS, 0.0)
 
@@ -276,7 +276,7 @@ class BenchReportTest(ToolTest):
         )
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "there is no matplotlib")
-    def test_a_run_elsewhere_overwrites_no_other(self):
+    def test_a_run_on_another_cpu_overwrites_no_figures(self):
         elsewhere = copy.deepcopy(FIGURES)
         elsewhere["machine"]["cpu"] = "Another CPU (family 6, model 143)"
         docs = pathlib.Path(self.path("docs"))
@@ -295,7 +295,7 @@ class BenchReportTest(ToolTest):
         self.assertRegex(err, "run make build|scripts/setup bench")
         self.assertEqual(os.listdir(self.dir), [])
 
-    def test_of_the_limits_the_best_counts(self):
+    def test_the_best_measurement_of_each_limit_counts(self):
         bench = bench_cpu.Bench(None, None, None)
         for first, second in ((1.0, 9.0), (3.0, 4.0)):
             told = [{"threads": 1, "l3_gbps": first}, {"threads": 2, "l3_gbps": second}]
@@ -303,7 +303,7 @@ class BenchReportTest(ToolTest):
                 bench.measure_limits()
         self.assertEqual(list(bench.limits.values()), [{"threads": 1, "l3_gbps": 3.0}, {"threads": 2, "l3_gbps": 9.0}])
 
-    def test_a_failing_command_is_told_by_its_last_line(self):
+    def test_a_failing_command_is_reported_with_its_last_line(self):
         with self.assertRaisesRegex(bench_cpu.BenchError, "sh -c: it is broken"):
             bench_cpu.run(["sh", "-c", "echo first >&2; echo it is broken >&2; exit 3"])
         self.assertTrue(0 <= bench_cpu.busy_share(0.05) <= 1)

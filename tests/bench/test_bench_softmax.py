@@ -37,7 +37,7 @@ class SoftmaxTest(unittest.TestCase):
         narrow = {**SOFTMAX, "numerics": "cpu/avx512/bf16/step32/state-fp32+cache-bf16"}
         self.assertEqual(bench_softmax.session_bytes(narrow, 65), 1 << 20)
 
-    def test_the_page_holds_one_kind_against_the_other(self):
+    def test_the_page_compares_both_kinds_of_attention(self):
         page = bench_softmax.page(FIGURES)
         self.assertIn("| 100 | 101 | 110 | 0.27 | 2.10 |", page)
         self.assertIn("| 16,000 | 102 | 4,000 | 0.27 | 262.14 |", page)
@@ -45,7 +45,7 @@ class SoftmaxTest(unittest.TestCase):
         self.assertIn("| linear | 1.0320 | 0.644 | 142.8 | 3.4 | 17.85 |", page)
         self.assertIn("| softmax | not trained yet | 0.621 | 0.45 | 3.47 | 0.004 |", page)
 
-    def test_the_best_of_the_rounds_counts(self):
+    def test_the_best_round_counts(self):
         rounds = [measured(LINEAR, (5.0, 9.0), 1.0), measured(LINEAR, (7.0, 8.0), 2.0)]
         best = bench_softmax.best_of(rounds)
         self.assertEqual(best["us_per_value"], {"100": 5.0, "16000": 8.0})

@@ -46,19 +46,19 @@ def without(way):
 
 
 class PageTest(unittest.TestCase):
-    def test_runnel_is_held_against_every_peer(self):
+    def test_runnel_is_compared_with_every_peer(self):
         page = text_page.page(FIGURES)
         self.assertIn("| RWKV-7 0.1B | 1 | **80.0** | 40.0 | **2.00x** | 79.0 | 30.0 | 2.63x | 10.0 |", page)
         self.assertIn("| RWKV-7 0.1B | 16 | **500.0** | 250.0 | **2.00x** | 480.0 | 240.0 | 2.00x | - |", page)
         self.assertIn("| RWKV-7 0.1B | 1.5 | 0.5 | 2.5 |", page)
 
-    def test_a_step_is_held_against_memory_and_arithmetic(self):
+    def test_a_step_is_compared_with_its_limits_of_memory_and_arithmetic(self):
         """10 ms of memory, and 0.25 ms or 0.5 ms of arithmetic for each sequence: 98 values/s for one, 1,143 for 16,
         667 if two threads each read all weights."""
         page = text_page.page(FIGURES)
         self.assertIn("| RWKV-7 0.1B | 400 MB | 6.2 MB | 82% | 41% | 44% | 22% | 75% |", page)
 
-    def test_a_prompt_is_held_against_arithmetic_without_the_head(self):
+    def test_a_prompt_is_compared_with_arithmetic_without_the_head(self):
         self.assertIn("| RWKV-7 0.1B | **2,000** | 1,000 | **2.00x** | 500 | 75% |", text_page.page(FIGURES))
 
     def test_a_missing_peer_is_named_with_its_reason(self):
@@ -66,7 +66,7 @@ class PageTest(unittest.TestCase):
         self.assertIn("- llama-server could not be had: no compiler", page)
         self.assertIn("| RWKV-7 0.1B | 1 | **80.0** | 40.0 | **2.00x** | 79.0 | - | - | 10.0 |", page)
 
-    def test_a_disturbed_run_is_said_to_be_one(self):
+    def test_the_page_reports_a_disturbed_run(self):
         self.assertNotIn("Others used", text_page.page(FIGURES))
         figures = {**FIGURES, "machine": {**FIGURES["machine"], "disturbed": 0.3}}
         self.assertIn("**Others used up to 30% of the machine", text_page.page(figures))
@@ -96,16 +96,16 @@ class QuantizedPageTest(unittest.TestCase):
     def setUp(self):
         self.page = text_page.page(QUANTIZED)
 
-    def test_runnel_is_held_against_llama_on_the_same_file(self):
+    def test_runnel_is_compared_with_llama_on_the_same_file(self):
         self.assertIn("| RWKV-7 0.4B Q4_0 | 1 | **80.0** | 40.0 | **2.00x** | 79.0 | 30.0 | 2.63x | - |", self.page)
         self.assertIn("| RWKV-7 0.4B Q4_0 | 0.40 | 0.75 | 0.50 |", self.page)
 
-    def test_its_limit_is_memory_alone(self):
+    def test_its_limit_is_only_memory(self):
         """A step of one sequence takes 10.25 ms. One of 16 takes 14 ms, or 24 if two threads each read all weights."""
         self.assertIn("| RWKV-7 0.4B Q4_0 | 400 MB | 6.2 MB | 82% | 41% | 44% | 22% | 75% |", self.page)
         self.assertIn("| RWKV-7 0.4B Q4_0 | **2,000** | 1,000 | **2.00x** | - | - |", self.page)
 
-    def test_distances_are_there_if_they_were_measured(self):
+    def test_distances_are_shown_only_if_they_were_measured(self):
         self.assertIn("| RWKV-7 0.4B Q4_0 | 1.2e-04 | 3.4e-02 |", self.page)
         self.assertNotIn("RMS of log probabilities", text_page.page(FIGURES))
 
@@ -116,7 +116,7 @@ class BenchTextTest(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.setup = bench_text.Setup(pathlib.Path(folder.name))
 
-    def test_peers_that_are_missing_do_not_take_part(self):
+    def test_missing_peers_are_skipped(self):
         bench = bench_text.Bench("runnel", self.setup)
         self.assertEqual(bench.ways_of("RWKV-7 0.1B"), list(bench_text.WAYS))
         self.assertNotIn("rwkv", bench.ways_of("Mamba-2 130m"))
@@ -145,12 +145,12 @@ class BenchTextTest(unittest.TestCase):
         with unittest.mock.patch("builtins.open", unittest.mock.mock_open(read_data="VmRSS: 1 kB\nVmHWM: 2000 kB\n")):
             self.assertEqual(bench_text.peak_gb(unittest.mock.Mock(pid=1)), 2048e3 / 1e9)
 
-    def test_distances_are_of_the_same_values_after_the_same_prompts(self):
+    def test_distances_use_fixed_prompts(self):
         self.assertEqual([len(prompt) for prompt in logit_distance.prompts()], list(range(4, 65, 4)))
         self.assertEqual(logit_distance.prompts()[1][:4], logit_distance.prompts()[0])
         self.assertAlmostEqual(logit_distance.rms([1.0, 2.0], [1.0, 4.0]), 2**0.5)
 
-    def test_the_least_disturbed_try_counts(self):
+    def test_the_least_disturbed_attempt_counts(self):
         bench = bench_text.Bench("runnel", self.setup)
         tries = iter([1, 2, 3])
         shares = iter([0.5, 0.2, 0.4])
@@ -167,7 +167,7 @@ class BenchTextTest(unittest.TestCase):
             self.assertEqual(bench.undisturbed(lambda: next(tries)), 2)
         self.assertEqual(bench.disturbed, 0.2)
 
-    def test_others_are_what_is_busy_beside_us(self):
+    def test_the_load_of_other_processes_is_a_share_of_the_machine(self):
         with bench_text.Others() as others:
             sum(range(1_000_000))
         self.assertGreaterEqual(others.share, 0.0)
@@ -186,11 +186,11 @@ class BenchTextTest(unittest.TestCase):
         (files.bundle / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
         return files.weight_bytes()
 
-    def test_an_embedding_beside_a_head_is_not_read(self):
+    def test_an_embedding_apart_from_the_head_is_not_counted(self):
         found = self.step_of({"lm_head.weight": 10, "model.embeddings.weight": 20, "model.layers.0.w": 4})
         self.assertEqual(found, {"head_bytes": 10, "step_bytes": 14})
 
-    def test_an_embedding_that_is_the_head_is_read(self):
+    def test_an_embedding_that_is_the_head_is_counted(self):
         found = self.step_of({"backbone.embeddings.weight": 20, "backbone.layers.0.w": 4})
         self.assertEqual(found, {"head_bytes": 20, "step_bytes": 24})
 

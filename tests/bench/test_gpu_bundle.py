@@ -80,7 +80,7 @@ class GpuBundle(unittest.TestCase):
             check=False,
         )
 
-    def test_a_lean_one_has_programs_and_the_generator(self):
+    def test_a_lean_bundle_has_the_programs_and_the_generator(self):
         out = self.place / "lean.tar.gz"
         told = self.bundle("--lean", out)
         self.assertEqual(told.returncode, 0, told.stdout)
@@ -129,12 +129,12 @@ class GpuBundle(unittest.TestCase):
         self.assertEqual(self.bundle("--lean", self.place / "lean.tar.gz", WATCHDOG="ON").returncode, 0)
         self.assertIn("-DRUNNEL_WATCHDOG=ON ", (self.place / "calls").read_text())
 
-    def test_a_lean_one_that_is_too_large_is_an_error(self):
+    def test_a_lean_bundle_that_is_too_large_is_an_error(self):
         told = self.bundle("--lean", self.place / "lean.tar.gz", size=9_000_000)
         self.assertEqual(told.returncode, 1)
         self.assertIn("a lean bundle may have 60000000", told.stdout)
 
-    def test_flags_that_it_does_not_know_are_refused(self):
+    def test_unknown_flags_are_refused(self):
         for arguments in ((), ("--fat", "out"), ("--lean",), ("a", "b")):
             told = self.bundle(*arguments)
             self.assertEqual(told.returncode, 2, arguments)

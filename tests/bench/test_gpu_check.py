@@ -125,7 +125,7 @@ class GpuCheck(unittest.TestCase):
         lines = (self.out / "parts.jsonl").read_text().splitlines()
         return {part["part"]: part for part in map(json.loads, lines)}
 
-    def test_all_parts_run_and_a_table_ends_it(self):
+    def test_all_parts_run_and_a_table_follows(self):
         result = self.check()
         self.assertEqual(result.returncode, 0, result.stdout)
         parts = self.parts()
@@ -260,7 +260,7 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(row + "\n", table)
         self.assertNotIn("memory =", table)  # not measured
 
-    def test_costs_are_those_that_the_ceilings_measured(self):
+    def test_costs_come_from_the_measured_ceilings(self):
         self.assertEqual(self.check("ceilings").returncode, 0)
         measured = {"meeting": 900, "cache_block": 50, "cache": 4000, "memory_block": 35}
         self.assertEqual(json.loads((self.out / "costs.json").read_text()), measured)
@@ -270,7 +270,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.check("ceilings").returncode, 0)
         self.assertFalse((self.out / "costs.json").exists())
 
-    def test_the_constants_of_the_report_are_those_of_the_kernel(self):
+    def test_the_constants_of_the_report_match_the_kernel(self):
         header = (ROOT / "kernels" / "cuda" / "layer_costs.h").read_text()
         report = (ROOT / "bench" / "gpu" / "report.py").read_text()
         constants = re.search(r"(?m)^LAYER_COSTS = (\{.*\})$", report)
@@ -283,7 +283,7 @@ class GpuCheck(unittest.TestCase):
         for threads in (1, 2, 4, 8, 16):
             self.assertIn(f"| {threads} | mnist-small | 32 | 44,947 |", table)
 
-    def test_two_cores_tell_nothing_of_threads(self):
+    def test_threads_are_not_measured_on_two_cores(self):
         self.program("nproc", "echo 2")
         self.assertEqual(self.check("cpu_threads").returncode, 0)
         self.assertIn("two cores", self.parts()["cpu_threads"]["skipped"])
@@ -317,7 +317,7 @@ class GpuCheck(unittest.TestCase):
         ran = re.findall("ran (.*)", (self.logs / "kernels.log").read_text())
         self.assertEqual(ran, ["--gtest_filter=One.Test", "--gtest_filter=Two.Test/0"])
 
-    def test_a_few_files_bring_all_of_it_home(self):
+    def test_results_are_a_few_small_files(self):
         # A log that does not compress. A file must hold fifty times its size.
         self.program("gpu_sessions", "head -c 3000000 /dev/urandom")
         result = self.check("ceilings", "sessions")
@@ -328,13 +328,13 @@ class GpuCheck(unittest.TestCase):
             self.assertIn("./ceilings.log", archive.getnames())
             self.assertLess(50 * archive.getmember("./sessions.log").size, 16 << 20)
 
-    def test_a_lean_bundle_lacks_a_program_and_says_so(self):
+    def test_a_part_whose_program_is_not_in_the_bundle_is_skipped(self):
         os.remove(self.programs / "test_golden")
         result = self.check("golden", "ceilings")
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertEqual(self.parts()["golden"]["skipped"], "no such program in this bundle")
 
-    def test_a_part_that_hangs_or_crashes_leaves_the_others_their_turn(self):
+    def test_other_parts_run_after_one_hangs_or_crashes(self):
         script = self.gpu_check.read_text()
         self.assertIn('part compare 12 "', script)
         self.gpu_check.write_text(script.replace('part compare 12 "', 'part compare 1 "'))
@@ -348,7 +348,7 @@ class GpuCheck(unittest.TestCase):
             self.assertEqual(self.parts()[name]["exit"], 0)
         self.assertEqual(len(self.figures()), 1)
 
-    def test_the_profiler_may_be_forbidden_but_not_idle(self):
+    def test_the_profiler_may_lack_permission_but_must_profile_kernels(self):
         self.program("ncu", "echo '==ERROR== ERR_NVGPUCTRPERM: no permission'; exit 1")
         self.assertEqual(self.check("ncu").returncode, 0)
         self.assertIn("PERM", self.parts()["ncu"]["skipped"])
@@ -357,13 +357,13 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("ncu profiled nothing", result.stdout)
 
-    def test_a_run_that_is_cut_leaves_what_was_done(self):
+    def test_a_killed_run_leaves_the_logs_of_finished_parts(self):
         self.program("gpu_sessions", f"kill -9 $(ps -o ppid= -p $PPID); ls {self.out}")
         self.assertNotEqual(self.check("ceilings", "sessions").returncode, 0)
         with tarfile.open(self.out / "logs.tar.gz") as archive:
             self.assertIn("./ceilings.log", archive.getnames())
 
-    def test_sanitizers_look_at_the_whole_kernel_too(self):
+    def test_sanitizers_check_the_whole_model_kernel_too(self):
         self.program("compute-sanitizer", f'echo "$*"; echo "{TESTS}"')
         self.assertEqual(self.check("racecheck", "synccheck_whole").returncode, 0)
         self.assertEqual(set(self.parts()), {"racecheck", "synccheck_whole"})
@@ -375,7 +375,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("memcheck ran nothing", result.stdout)
 
-    def test_after_a_try_that_crashes_or_hangs_the_rest_goes_by_operations(self):
+    def test_after_a_crash_or_hang_the_rest_runs_by_operations(self):
         for body in ("kill -SEGV $$", "sleep 60"):
             self.program(
                 "gpu_steps",
@@ -404,14 +404,14 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertEqual(len(self.figures()), 1)
 
-    def test_a_part_that_fails_leaves_the_others_their_turn(self):
+    def test_other_parts_run_after_one_fails(self):
         self.suites("test_kernels", "echo '[  FAILED  ] Matmul'; exit 1")
         result = self.check("kernels", "steps_mnist")
         self.assertEqual(result.returncode, 1)
         self.assertEqual(self.parts()["kernels"]["exit"], 1)
         self.assertEqual(self.parts()["steps_mnist"]["exit"], 0)
 
-    def test_a_machine_without_a_driver_hears_why(self):
+    def test_a_missing_driver_is_reported_with_a_remedy(self):
         os.remove(self.programs / "nvidia-smi")
         result = self.check()
         self.assertEqual(result.returncode, 1)
@@ -424,7 +424,7 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(ran, {"host", "demo"})
         self.assertTrue((self.out / "logs.tar.gz").exists())
 
-    def test_a_driver_without_a_gpu_is_no_gpu(self):
+    def test_a_driver_without_a_gpu_is_reported(self):
         self.program("nvidia-smi", "echo 'No devices were found'; exit 6")
         result = self.check("ceilings")
         self.assertEqual(result.returncode, 1)

@@ -106,7 +106,7 @@ class GpuRelink(unittest.TestCase):
         flags = (link / "kernels.nvcc").read_text(encoding="utf-8").split()
         self.assertEqual(flags, ["-forward-unknown-to-host-compiler", "-O3", "-fmad=false"])
 
-    def test_an_edited_kernel_is_in_the_programs(self):
+    def test_relinking_puts_an_edited_kernel_into_the_programs(self):
         self.assertEqual(self.relink().returncode, 0)
         self.assertEqual(self.answer().stdout, "42")
         (self.bundle / "kernels" / "answer.h").write_text("constexpr int kAnswer = 5;\n", encoding="utf-8")

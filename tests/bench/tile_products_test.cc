@@ -16,7 +16,7 @@ namespace {
 constexpr uint16_t kOne = 0x3F80;  // 1 in bf16
 
 // If all factors are one, the sum is the number of products.
-TEST(TileProducts, AreAsManyAsTheLimitCounts) {
+TEST(TileProducts, TheKernelMakesAsManyProductsAsTheLimitCounts) {
   if (!__builtin_cpu_supports("avx512bw")) GTEST_SKIP() << "the emulation needs AVX-512";
   for (const int64_t steps : {1, 3, 256}) {
     const std::vector<uint16_t> ones(static_cast<size_t>(steps * kTileStepBytes / 2), kOne);

@@ -63,7 +63,7 @@ TEST(TimedBackendTest, CountsEveryOperationOfAStepAndChangesNone) {
   }
 }
 
-TEST(TimedBackendTest, TellsTheHeadFromTheProductsOfOtherFamilies) {
+TEST(TimedBackendTest, CountsTheHeadSeparatelyInOtherFamilies) {
   const Spec spec = small_mamba2_spec();
   const auto plain = make_cpu_backend({std::nullopt, 1});
   ASSERT_TRUE(plain.ok());

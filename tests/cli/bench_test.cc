@@ -87,7 +87,7 @@ TEST_F(BenchTest, MeasuresAnEngineInThisProcess) {
   EXPECT_FALSE(all.contains("limits"));
 }
 
-TEST_F(BenchTest, LeavesOutOnAGpuWhatOnlyTheCpuShows) {
+TEST_F(BenchTest, LeavesOutFiguresOfTheCpuOnAGpu) {
   use_bundle(small_image_spec());
   const ModelFactory on_gpu = [](const Bundle& bundle, const ServerConfig&,
                                  const ModelLimits& limits) -> Result<LoadedModel> {
@@ -205,7 +205,7 @@ TEST_F(BenchTest, PositionsNeedAModelWithoutAnEnd) {
   EXPECT_THAT(captured_.err(), HasSubstr("--endless"));
 }
 
-TEST_F(BenchTest, MeasuresFromAPositionOn) {
+TEST_F(BenchTest, MeasuresFromAGivenPosition) {
   use_bundle(small_hybrid_spec(HybridStyle::kLfm2));
   options_.what = {"engine", "memory", "operations"};
   options_.words = {{"--context", "100"}, {"--threads", "1"}};
@@ -237,7 +237,7 @@ TEST_F(BenchTest, MeasuresAServer) {
   expect_throughput(throughput[3], "samples", 3, 19);
 }
 
-TEST_F(BenchTest, GivesAValueToAModelWithoutOneOfItsOwn) {
+TEST_F(BenchTest, GivesAFirstValueToAModelThatHasNone) {
   Spec spec = small_image_spec();
   spec.begin.reset();
   const TestServer server(served_bundle(spec, 5));
@@ -247,7 +247,7 @@ TEST_F(BenchTest, GivesAValueToAModelWithoutOneOfItsOwn) {
   expect_throughput(figures()["throughput"][0], "samples", 2, 19);
 }
 
-TEST_F(BenchTest, AServerWithoutRoomIsToldHowToGetIt) {
+TEST_F(BenchTest, SaysWhichFlagsGiveAServerEnoughSessions) {
   const TestServer server(served_bundle(small_image_spec(), 5));
   options_.server.address = server.server.address();
   options_.batches = {9};
@@ -320,7 +320,7 @@ TEST(BenchCommandTest, ReadsItsFlags) {
   }
 }
 
-TEST(MachineLimitsTest, AreAboveNothing) {
+TEST(MachineLimitsTest, ArePositive) {
   const Result<OrderedJson> limits = measure_machine(1);
   ASSERT_TRUE(limits.ok());
   ASSERT_EQ(limits->size(), 1);

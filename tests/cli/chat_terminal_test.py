@@ -116,7 +116,7 @@ class ChatTerminal(unittest.TestCase):
         self.assertIn("(cut after 200 values; --max-values)", answers[0])
         self.assertEqual(self.sessions(), "no sessions\n")
 
-    def test_lines_that_are_pasted_are_one_message(self):
+    def test_pasted_lines_are_one_message(self):
         for last in ("three", "three\r"):
             with self.subTest(last):
                 terminal = self.chat(40, "--max-values", "5")

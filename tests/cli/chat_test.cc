@@ -105,7 +105,7 @@ class ChatTest : public testing::Test {
   v1::Finished::Reason reason_ = v1::Finished::STOP;
 };
 
-TEST_F(ChatTest, ATurnSendsTheNewMessagesAlone) {
+TEST_F(ChatTest, ATurnSendsOnlyTheNewMessages) {
   options_.system = "Be brief.";
   ASSERT_EQ(talk("a\n\nb\n"), kExitOk) << captured_.err();
   EXPECT_THAT(said(),
@@ -116,7 +116,7 @@ TEST_F(ChatTest, ATurnSendsTheNewMessagesAlone) {
   EXPECT_THAT(server_.sessions, IsEmpty()) << "the session, and the forks for /undo";
 }
 
-TEST_F(ChatTest, APipeGetsAnswersAlone) {
+TEST_F(ChatTest, APipeGetsOnlyTheAnswers) {
   options_.interactive = false;
   options_.sampling.seed = 7;
   options_.max_values = 9;
@@ -129,7 +129,7 @@ TEST_F(ChatTest, APipeGetsAnswersAlone) {
   EXPECT_THAT(server_.sessions, IsEmpty());
 }
 
-TEST_F(ChatTest, ASessionWithANameStays) {
+TEST_F(ChatTest, ANamedSessionIsKeptAndContinued) {
   options_.session = "river";
   ASSERT_EQ(talk("a\n"), kExitOk);
   EXPECT_THAT(captured_.err(), HasSubstr("to continue: runnel chat prose --session river\n"));
@@ -149,7 +149,7 @@ TEST_F(ChatTest, UndoReturnsToTheForkBeforeTheTurn) {
   EXPECT_THAT(server_.sessions, IsEmpty());
 }
 
-TEST_F(ChatTest, UndoLeavesASessionItsName) {
+TEST_F(ChatTest, UndoKeepsTheNameOfTheSession) {
   options_.session = "river";
   ASSERT_EQ(talk("a\n/undo\nb\n"), kExitOk) << captured_.err();
   EXPECT_THAT(sessions_of_calls(), ElementsAre("river", "river"));
@@ -299,7 +299,7 @@ TEST_F(InterruptedChatTest, SigtermEndsTheProgram) {
   EXPECT_THAT(server_.sessions, IsEmpty());
 }
 
-TEST_F(InterruptedChatTest, APipeEndsAtTheFirst) {
+TEST_F(InterruptedChatTest, InAPipeTheFirstInterruptEndsTheProgram) {
   options_.interactive = false;
   interrupt_first(SIGINT);
   EXPECT_EQ(talk("a\nb\n", console_), kExitInterrupted);
@@ -307,7 +307,7 @@ TEST_F(InterruptedChatTest, APipeEndsAtTheFirst) {
   EXPECT_THAT(server_.sessions, IsEmpty());
 }
 
-TEST_F(InterruptedChatTest, AtThePromptTheProgramEnds) {
+TEST_F(InterruptedChatTest, AnInterruptAtThePromptEndsTheProgram) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);
   options_.input = ends[0];

@@ -89,7 +89,7 @@ TEST_F(CommandsTest, HealthPrintsJson) {
   EXPECT_EQ(json["status"], "SERVING");
 }
 
-TEST_F(CommandsTest, ReloadSaysWhatBecameOfEachModel) {
+TEST_F(CommandsTest, ReloadReportsTheOutcomeForEachModel) {
   server_.reload_report.add_added("new");
   server_.reload_report.add_kept("text");
   server_.reload_report.add_needs_restart("address");
@@ -242,7 +242,7 @@ TEST_F(CommandsTest, InfoOfABundleAsJson) {
   EXPECT_EQ(json["spec"]["name"], spec.name);
 }
 
-TEST_F(CommandsTest, InfoOfWhatIsNoBundleEndsWith2) {
+TEST_F(CommandsTest, InfoOfAMissingBundleEndsWith2) {
   InfoOptions options;
   options.bundle = folder_.path("none");
   EXPECT_EQ(info(options), kExitUsage);
@@ -265,7 +265,7 @@ TEST_F(CommandsTest, TheCommandLineRunsCommands) {
             kExitOk);
 }
 
-TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
+TEST_F(CommandsTest, TheCommandLineRefusesUnknownWordsAndInvalidValues) {
   const std::vector<std::vector<std::string>> wrong = {
       {},
       {"nonsense"},
@@ -310,7 +310,7 @@ TEST_F(CommandsTest, TheCommandLineRefusesWhatItDoesNotKnow) {
   }
 }
 
-TEST_F(CommandsTest, TheCommandLineNamesWhatWasMeant) {
+TEST_F(CommandsTest, TheCommandLineSuggestsTheNearestName) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> meant = {
       {{"genrate"}, "there is no command 'genrate'; did you mean 'generate'?; see 'runnel --help'"},
       {{"xyz"}, "there is no command 'xyz'; see 'runnel --help'"},
@@ -425,7 +425,7 @@ TEST_F(CommandsTest, ListsSessionsAsJson) {
   EXPECT_EQ(json["sessions"][0]["idle_seconds"], 7);
 }
 
-TEST_F(CommandsTest, WithoutAModelTheSessionsOfAllAreListed) {
+TEST_F(CommandsTest, WithoutAModelTheSessionsOfAllModelsAreListed) {
   server_.sessions = {"one"};
   SessionOptions options;
   options.server.address = server_.address();
@@ -464,7 +464,7 @@ TEST_F(CommandsTest, ATinyTemperatureIsGreedy) {
   EXPECT_THAT(parse_error_, HasSubstr("expected a number from 0"));
 }
 
-TEST_F(CommandsTest, OutputThatIsLostIsAFailure) {
+TEST_F(CommandsTest, OutputThatCannotBeWrittenIsAFailure) {
   std::ofstream full("/dev/full");
   std::ostringstream err;
   Console console{.out = full, .err = err};
@@ -473,7 +473,7 @@ TEST_F(CommandsTest, OutputThatIsLostIsAFailure) {
   EXPECT_THAT(err.str(), HasSubstr("standard output could not be written"));
 }
 
-TEST(HealthContract, IsCompiledInBesideTheServersOwn) {
+TEST(HealthContract, IsCompiledIntoTheClientToo) {
   const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(
       "grpc.health.v1.Health");
   ASSERT_NE(service, nullptr);

@@ -91,7 +91,7 @@ bool may_come(const Refusal& refusal, const Door& door) {
   return door.asked.contains(refusal.asked) && (field.empty() || !door.word_of(field).empty());
 }
 
-TEST(Doors, NoMessageHasAnotherDoorsWord) {
+TEST(Doors, NoMessageNamesAFieldOfAnotherDoor) {
   const std::vector<Refusal> refusals = every_refusal();
   for (const Door& door : doors()) {
     const std::set<std::string> foreign = foreign_words(door);
@@ -131,7 +131,7 @@ TEST(Doors, EveryFieldIsInARefusal) {
   EXPECT_THAT(found, IsSupersetOf(std::set<std::string>(fields::kAll.begin(), fields::kAll.end())));
 }
 
-TEST(Doors, TheSearchForForeignWordsFindsThem) {
+TEST(Doors, TheSearchForFieldNamesFindsOnlyWholeWords) {
   EXPECT_TRUE(has_word("max_values is 0", "max_values"));
   EXPECT_TRUE(has_word("set --count", "--count"));
   EXPECT_TRUE(has_word("n is 0", "n"));

@@ -61,7 +61,7 @@ TEST_F(DrawTest, DrawsAPictureAndLeavesTheTerminalAsItWas) {
   EXPECT_EQ(server_.last_request().sampling().seed(), 7);
 }
 
-TEST_F(DrawTest, ShowsWhatIsGivenAtOnce) {
+TEST_F(DrawTest, ShowsTheGivenPartOfThePictureAtOnce) {
   const std::vector<uint8_t> given = random_bytes(12, 4);
   options_.prompt_image = folder_.write("given.png", *encode_png({kShape, given}));
   options_.rows = 2;

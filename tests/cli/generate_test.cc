@@ -98,7 +98,7 @@ TEST_F(GenerateTest, CompletesAPicture) {
   EXPECT_THAT(captured_.out(), HasSubstr("12 prompt values/s, 7 sampled values/s"));
 }
 
-TEST_F(GenerateTest, ATextSaysWhyItEndedUnlessItIsTheLength) {
+TEST_F(GenerateTest, SaysWhyATextEndedUnlessItReachedItsLength) {
   use_symbols();
   options_.max_values = 3;
   for (const auto& [reason, text] : std::vector<std::pair<v1::Finished::Reason, std::string>>{
@@ -131,14 +131,14 @@ TEST_F(GenerateTest, ATerminalShowsThatAPromptIsRead) {
   ASSERT_EQ(run_generate(options_, console), kExitOk) << text.str();
 }
 
-TEST_F(GenerateTest, OneValueHasNoRate) {
+TEST_F(GenerateTest, ASingleValueHasNoRate) {
   use_symbols();
   options_.max_values = 1;
   ASSERT_EQ(run(), kExitOk) << captured_.err();
   EXPECT_THAT(captured_.err(), testing::Not(HasSubstr("values/s")));
 }
 
-TEST_F(GenerateTest, ShowsWhatIsNotDrawnAsGrey) {
+TEST_F(GenerateTest, PixelsThatAreNotDrawnAreGrey) {
   options_.max_values = 4;
   ASSERT_EQ(run(), kExitOk);
   std::vector<uint8_t> image = drawn(0);
@@ -155,7 +155,7 @@ TEST_F(GenerateTest, ContinuesASession) {
   EXPECT_EQ(server_.last_request().origin().session(), "mine");
 }
 
-TEST_F(GenerateTest, KeepMakesTheSessionThatItNames) {
+TEST_F(GenerateTest, OnlyWithKeepAMissingSessionIsCreated) {
   use_symbols();
   server_.knows_sessions = true;
   options_.session = "mine";
@@ -209,7 +209,7 @@ TEST_F(GenerateTest, PrintsSeveralTextsOneAfterTheOther) {
   EXPECT_EQ(captured_.out(), "--- sample 0\nchc\n--- sample 1\ndid\n");
 }
 
-TEST_F(GenerateTest, TextGoesOutAndComesBack) {
+TEST_F(GenerateTest, SendsAndPrintsText) {
   use_symbols();
   options_.model = "prose";
   options_.prompt = "Wo ist\n";
@@ -417,7 +417,7 @@ TEST_F(GenerateTest, DrawsAProgressBarOnATerminal) {
                                 testing::EndsWith("\r\x1b[K")));
 }
 
-TEST_F(GenerateTest, RefusesToNameAPngOtherwise) {
+TEST_F(GenerateTest, RefusesFileNamesOfOtherImageFormats) {
   for (const char* name : {"sheet.jpg", "sheet.JPEG", "sheet.webp"}) {
     options_.out = folder_.path(name);
     EXPECT_EQ(run(), kExitUsage);
@@ -426,7 +426,7 @@ TEST_F(GenerateTest, RefusesToNameAPngOtherwise) {
   EXPECT_TRUE(server_.requests().empty());
 }
 
-TEST_F(GenerateTest, SpeaksOfFlagsWhereTheServerSpeaksOfFields) {
+TEST_F(GenerateTest, ErrorsNameTheFlagsInsteadOfTheFieldsOfTheServer) {
   const Status refused =
       invalid_argument(place_of(fields::kSamples) + " is 65; it must be between 1 and 64");
   server_.generate_instead = [&](auto*, auto*) { return to_grpc(refused); };
@@ -435,7 +435,7 @@ TEST_F(GenerateTest, SpeaksOfFlagsWhereTheServerSpeaksOfFields) {
             "runnel: INVALID_ARGUMENT: --count is 65; it must be between 1 and 64\n");
 }
 
-TEST(FieldFlags, StandInThePlacesOfFields) {
+TEST(FieldFlags, ReplaceFieldsInMessages) {
   for (const auto flag_of :
        {generate_flag, chat_flag, draw_flag, score_flag, session_flag, session_load_flag}) {
     for (const std::string_view field : fields::kAll) {
@@ -461,7 +461,7 @@ TEST_F(GenerateTest, ReadsThePromptFromStandardInput) {
   EXPECT_EQ(server_.last_request().text(), "Wo ist");
 }
 
-TEST_F(GenerateTest, StopsWhereNobodyCanReadOn) {
+TEST_F(GenerateTest, StopsWhenOutputCannotBeWritten) {
   use_symbols();
   options_.max_values = 100'000;
   std::ofstream full("/dev/full");

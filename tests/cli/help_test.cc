@@ -42,7 +42,7 @@ class HelpTest : public testing::Test {
   std::string what_, colour_;
 };
 
-TEST_F(HelpTest, HelpIsThatOfTheCommand) {
+TEST_F(HelpTest, ShowsTheHelpOfTheGivenCommand) {
   EXPECT_THAT(parse({"help"}), AllOf(HasSubstr("draw"), HasSubstr("shelf")));
   EXPECT_THAT(parse({"help", "draw"}), AllOf(HasSubstr("runnel draw"), HasSubstr("--size")));
   EXPECT_THAT(parse({"help", "shelf", "list"}), HasSubstr("Which ones"));

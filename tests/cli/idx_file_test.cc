@@ -62,7 +62,7 @@ TEST_F(IdxFileTest, ReadsItemsLargerThanAPiece) {
   EXPECT_EQ(**idx->next(), content);
 }
 
-TEST_F(IdxFileTest, NamesWhatIsWrongWithAHeader) {
+TEST_F(IdxFileTest, NamesTheFaultOfAHeader) {
   EXPECT_THAT(open_error({1, 0, 8, 1, 0, 0, 0, 1, 7}), HasSubstr("is not an idx file"));
   EXPECT_THAT(open_error({0, 0, 13, 1, 0, 0, 0, 1, 7}),
               HasSubstr("32-bit floats; expected unsigned bytes"));
@@ -105,7 +105,7 @@ TEST_F(IdxFileTest, EveryCutOrDamagedGzipIsRefusedOrRead) {
   }
 }
 
-TEST_F(IdxFileTest, AHeaderThatPromisesTooMuchCostsNothing) {
+TEST_F(IdxFileTest, AHeaderThatClaimsTooManyItemsIsRefused) {
   const auto path =
       folder_.write("huge", idx_bytes({0xFFFFFFFF, 16384, 16384}, random_bytes(50, 4)));
   EXPECT_THAT(read_error(path), HasSubstr("item 0 of 4294967295"));
@@ -116,7 +116,7 @@ TEST_F(IdxFileTest, BytesAfterTheLastItemAreAnError) {
   EXPECT_THAT(read_error(path), HasSubstr("goes on after the last of the 2 items"));
 }
 
-TEST(IdxSignature, TellsIdxFromOthers) {
+TEST(IdxSignature, RecognizesIdxFiles) {
   EXPECT_TRUE(looks_like_idx(std::vector<uint8_t>{0, 0, 8, 3}));
   EXPECT_TRUE(looks_like_idx(std::vector<uint8_t>{0x1F, 0x8B}));
   EXPECT_FALSE(looks_like_idx(std::vector<uint8_t>{'1', ' ', '2', ' '}));

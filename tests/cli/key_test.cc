@@ -52,7 +52,7 @@ TEST_F(KeyTest, NewPrintsOnlyTheKeyAndKeepsItsHash) {
   EXPECT_EQ(entries()[0].models, (std::set<std::string>{"a", "b"}));
 }
 
-TEST_F(KeyTest, AnotherKeyOfANameTakesOverWhatIsNotGiven) {
+TEST_F(KeyTest, AnotherKeyOfANameInheritsSettingsThatAreNotGiven) {
   KeyOptions options = options_of("ada");
   options.entry.calls = 3;
   options.entry.sessions = 9;
@@ -87,7 +87,7 @@ TEST_F(KeyTest, ListShowsNamesIdsAndQuotas) {
   EXPECT_EQ(listed["keys"][1]["values_per_second"], 100'000);
 }
 
-TEST_F(KeyTest, RemoveTakesAwayAllKeysOfANameOrTheOldOnes) {
+TEST_F(KeyTest, RemovesAllKeysOfANameOrOnlyTheOldOnes) {
   for (const char* name : {"ada", "bob", "ada", "ada"}) {
     ASSERT_EQ(run(run_key_new, options_of(name)), kExitOk);
   }

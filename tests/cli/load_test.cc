@@ -100,7 +100,7 @@ TEST_F(LoadTest, TheSameSeedMakesTheSameCalls) {
   EXPECT_EQ(as_bytes(rest), first);
 }
 
-TEST_F(LoadTest, AsksForWhatItWasToldTo) {
+TEST_F(LoadTest, SendsRequestsThatMatchItsOptions) {
   options_.values_per_message = 7;
   only_run();
   const v1::GenerateRequest request = server_.last_request();
@@ -124,7 +124,7 @@ TEST_F(LoadTest, CountsRefusalsByStatus) {
   EXPECT_EQ(run["goodput"], 0);
 }
 
-TEST_F(LoadTest, CountsCallsThatWaitAndThoseThatWaitInVain) {
+TEST_F(LoadTest, CountsCallsThatWaitAndCallsThatAreRefusedAfterWaiting) {
   server_.generate_instead = [](auto*, auto* writer) {
     v1::GenerateResponse event;
     for (int place = 2; place > 0; --place) {
@@ -140,7 +140,7 @@ TEST_F(LoadTest, CountsCallsThatWaitAndThoseThatWaitInVain) {
   EXPECT_EQ(server_.last_request().max_queue_time().nanos(), 250'000'000);
 }
 
-TEST_F(LoadTest, CountsWhatFailsOnTheWay) {
+TEST_F(LoadTest, CountsCallsThatFailAfterTheirFirstValues) {
   server_.generate_instead = [](auto*, auto* writer) {
     write_values(writer, 2);
     return grpc::Status(grpc::StatusCode::ABORTED, "stalled");
@@ -160,7 +160,7 @@ TEST_F(LoadTest, ACallWithTooFewValuesIsNotComplete) {
   EXPECT_EQ(run["failed"]["SHORT"], run["due"]);
 }
 
-TEST_F(LoadTest, CancelsAsTold) {
+TEST_F(LoadTest, CancelsTheGivenShareOfCalls) {
   options_.values = "40";
   options_.cancel_share = 1;
   options_.rate = 60;
@@ -176,7 +176,7 @@ TEST_F(LoadTest, CancelsAsTold) {
   EXPECT_EQ(run["completed"], 0);
 }
 
-TEST_F(LoadTest, StallsAsTold) {
+TEST_F(LoadTest, StallsTheGivenShareOfCalls) {
   options_.values = "2";  // the pause falls between these two values
   options_.stall_share = 1;
   options_.stall_time = 0.3;
@@ -201,7 +201,7 @@ TEST_F(LoadTest, EndsByItselfWhenTheServerDoesNot) {
   EXPECT_EQ(run["unfinished"], run["due"]) << "a call that its deadline ends counts as refused";
 }
 
-TEST_F(LoadTest, DropsWhatIsDueBeyondItsBound) {
+TEST_F(LoadTest, DropsCallsBeyondItsBoundOfOpenCalls) {
   server_.generate_instead = [](auto* context, auto*) {
     wait_until_cancelled(*context);
     return grpc::Status::CANCELLED;
@@ -266,7 +266,7 @@ TEST_F(LoadTest, AnInterruptEndsIt) {
   EXPECT_LT(clock.now() - start, std::chrono::seconds(600)) << "calls end with it, open or not";
 }
 
-TEST_F(LoadTest, FlagsThatCannotBeUsedAreToldBeforeAnyCall) {
+TEST_F(LoadTest, ReportsInvalidFlagsBeforeAnyCall) {
   const auto expect = [&](const LoadOptions& options, const std::string& message) {
     CapturedConsole captured;
     EXPECT_EQ(run_load(options, captured.console()), kExitUsage);

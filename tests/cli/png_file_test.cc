@@ -51,7 +51,7 @@ TEST(PngFile, RoundTripsGreyAndColour) {
   }
 }
 
-TEST(PngFile, GreyServesAModelOfColourAndGreyColourOneOfGrey) {
+TEST(PngFile, ConvertsBetweenGreyAndColourWithEqualChannels) {
   const Picture grey = random_picture(6, 5, 1, 3);
   const auto back = decode_png(*encode_png(grey), {.height = 6, .width = 5, .channels = 3}, "");
   ASSERT_TRUE(back.ok());
@@ -61,7 +61,7 @@ TEST(PngFile, GreyServesAModelOfColourAndGreyColourOneOfGrey) {
   EXPECT_EQ(again->bytes, grey.bytes);
 }
 
-TEST(PngFile, RefusesWhatTheModelDoesNotTake) {
+TEST(PngFile, RefusesImagesOfAnotherShapeThanTheModelTakes) {
   const ImageShape shape{.height = 4, .width = 5, .channels = 1};
   EXPECT_EQ(error_of(*encode_png(random_picture(5, 4, 1, 1)), shape),
             "'a.png' is 5 x 4 pixels (height x width); the model takes 4 x 5: scale or crop it to "
@@ -101,7 +101,7 @@ TEST(PngFile, EveryCutFileIsRefused) {
   }
 }
 
-TEST(PngFile, NoDamageDoesHarm) {
+TEST(PngFile, DamagedFilesAreRefusedOrRead) {
   const Picture picture = random_picture(9, 11, 3, 6);
   const auto bytes = encode_png(picture);
   std::mt19937 random(1);
@@ -120,7 +120,7 @@ TEST(PngFile, NoDamageDoesHarm) {
   EXPECT_GT(refused, 2000);
 }
 
-TEST(PngFile, RefusesToWriteWhatIsTooLarge) {
+TEST(PngFile, RefusesToWriteImagesThatAreTooLarge) {
   EXPECT_FALSE(encode_png({{.height = 1, .width = kMaxImageSide + 1, .channels = 1}, {}}).ok());
   EXPECT_FALSE(encode_png({{.height = 0, .width = 1, .channels = 1}, {}}).ok());
 }

@@ -58,7 +58,7 @@ TEST(ProgressBar, IsFullOnlyAtTheEnd) {
   EXPECT_THAT(render_progress({0, 100000, 0}, "values", {}), HasSubstr("   0%  0.0 values/s"));
 }
 
-TEST(ProgressBar, CountsWhereNoEndIsKnown) {
+TEST(ProgressBar, ShowsOnlyTheCountIfTheTotalIsUnknown) {
   EXPECT_EQ(render_progress({12340, 0, 10}, "values", {}), "12,340 values  1,234 values/s");
 }
 

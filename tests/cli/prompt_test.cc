@@ -63,7 +63,7 @@ TEST_F(PromptTest, ReadsColourFromFourDimensions) {
               HasSubstr("has items of shape [4, 3]; the model takes images of [4, 3, 3]"));
 }
 
-TEST_F(PromptTest, NamesWhatIsWrongWithAnImage) {
+TEST_F(PromptTest, NamesTheFaultOfAnImage) {
   EXPECT_THAT(load_error("five.idx#5"), HasSubstr("has items 0 to 4; there is no item 5"));
   EXPECT_THAT(load_error("five.idx#x"), HasSubstr("expected the number of an item after '#'"));
   EXPECT_THAT(load_error("five.idx#"), HasSubstr("expected the number of an item"));
@@ -106,7 +106,7 @@ TEST_F(PromptTest, LoadsSequencesOfEveryKind) {
               ElementsAre(ElementsAre(1, 2, 3)));
 }
 
-TEST_F(PromptTest, NamesWhatCannotBeScored) {
+TEST_F(PromptTest, NamesTheFaultOfAFileToScore) {
   EXPECT_THAT(score_error("five.idx", symbols_), HasSubstr("model 'text' takes symbols"));
   EXPECT_THAT(score_error("one.png", symbols_), HasSubstr("model 'text' takes symbols"));
   folder_.write("short", "1 2\n3\n");

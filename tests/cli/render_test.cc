@@ -57,7 +57,7 @@ TEST_F(Render, ABundlesTokenizerGivesTheValues) {
       << out_.str();
 }
 
-TEST_F(Render, TheRequestMayTellTheTime) {
+TEST_F(Render, TheRequestMaySetTheTime) {
   options_.template_file = file("d.jinja", "{{ strftime_now('%Y') }}");
   options_.request = file("request.json", R"({"messages": [], "now": 1772694489})");
   EXPECT_EQ(run(), kExitOk) << err_.str();

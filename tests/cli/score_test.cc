@@ -42,7 +42,7 @@ class ScoreTest : public testing::Test {
   ScoreOptions options_;
 };
 
-TEST_F(ScoreTest, ScoresEveryItemInItsPlace) {
+TEST_F(ScoreTest, ParallelCallsKeepTheOrderOfItems) {
   options_.json = true;
   options_.jobs = 7;
   options_.timeout = 120;
@@ -118,7 +118,7 @@ TEST_F(ScoreTest, TheFirstFailureEndsAllAndIsNamed) {
       testing::MatchesRegex("runnel: item [0-9]+: RESOURCE_EXHAUSTED: all sessions are taken\n"));
 }
 
-TEST_F(ScoreTest, SpeaksOfFlagsWhereTheServerSpeaksOfFields) {
+TEST_F(ScoreTest, ErrorsNameTheFlagsInsteadOfTheFieldsOfTheServer) {
   const Status refused =
       invalid_argument(place_of(fields::kText) + " is set, but model 'm' has no tokenizer" +
                        hint(": send numbers in " + place_of(fields::kValues)));
@@ -143,7 +143,7 @@ TEST_F(ScoreTest, ScoresTextAsItIs) {
   EXPECT_THAT(captured_.out(), HasSubstr("mean  1.0000 bits per value, 1 item"));
 }
 
-TEST_F(ScoreTest, ALongTextGoesInPieces) {
+TEST_F(ScoreTest, ALongTextIsSentInPieces) {
   options_.model = "prose";
   options_.text = true;
   std::string text;
@@ -154,7 +154,7 @@ TEST_F(ScoreTest, ALongTextGoesInPieces) {
   EXPECT_LE(server_.longest_text(), 64 << 10);
 }
 
-TEST_F(ScoreTest, WhileALongTextIsScoredItsEndIsKnown) {
+TEST_F(ScoreTest, ReportsTheProgressOfALongText) {
   Client client(options_.server, Seconds(60));
   ASSERT_TRUE(client.connect(Seconds(60)).ok());
   Sequence sequence;

@@ -82,7 +82,7 @@ TEST(ServeCommand, FlagsOverrideTheFile) {
   EXPECT_EQ(parsed.config->limit(limits::kSamples), 6);
 }
 
-TEST(ServeCommand, AChatTemplateIsThatOfAModel) {
+TEST(ServeCommand, EachChatTemplateBelongsToItsModel) {
   const Parsed parsed =
       parse({"zoo/a", "--chat-template", "a=x.jinja", "m=zoo/b", "--chat-template", "m=y.jinja"});
   ASSERT_TRUE(parsed.config) << parsed.error;

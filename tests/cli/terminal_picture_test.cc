@@ -37,7 +37,7 @@ TEST(TerminalPicture, WritesAColourOnce) {
             "\x1b[0;38;2;9;9;9;48;2;7;7;7m\u2580\u2580\u2580\x1b[0m");
 }
 
-TEST(TerminalPicture, PixelsThatAreNotKnownHaveTheTerminalsColour) {
+TEST(TerminalPicture, UnknownPixelsHaveTheColourOfTheTerminal) {
   const Picture picture = grey(4, 2, {1, 1, 1, 0, 0, 0, 0, 0});
   EXPECT_EQ(render_row(picture, 3, 0, kTrue),
             "\x1b[0;38;2;1;1;1;48;2;1;1;1m\u2580\x1b[0;38;2;1;1;1m\u2580\x1b[0m");
@@ -57,7 +57,7 @@ TEST(TerminalPicture, WithoutHalfBlocksAPixelIsTwoSpaces) {
   EXPECT_EQ(render_row(picture, 3, 1, kAscii), "\x1b[0;48;2;3;3;3m  \x1b[0m  \x1b[0m");
 }
 
-TEST(TerminalPicture, OfThePaletteTheNearestColourIsTaken) {
+TEST(TerminalPicture, UsesTheNearestColourOfThePalette) {
   const auto index = [](const Picture& picture) {
     const std::string row = render_row(picture, picture.shape.bytes(), 0, kPalette);
     return row.substr(0, row.find('m'));

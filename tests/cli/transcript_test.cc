@@ -65,7 +65,7 @@ TEST(Transcript, CountsEveryValueOfAContinuation) {
   EXPECT_EQ(transcript.samples()[0].position, 3);
 }
 
-TEST(Transcript, OnlyAFirstValueCostsNothing) {
+TEST(Transcript, AFirstValueAloneHasNoBitsPerDimension) {
   Transcript transcript(small_model(), 1);
   ASSERT_TRUE(transcript.add(started(0)).ok());
   ASSERT_TRUE(transcript.add(values(0, 0, {0})).ok());
@@ -114,7 +114,7 @@ TEST(Transcript, RefusesEventsThatBreakTheContract) {
   EXPECT_THAT(error({started(0), bare}), HasSubstr("without log-probabilities"));
 }
 
-TEST(Transcript, TheRateOfThePromptIsThatOfTheValuesThatWereRead) {
+TEST(Transcript, TheRateOfThePromptExcludesCachedValues) {
   Transcript transcript(small_model(), 1);
   v1::GenerateResponse end = finished(0);
   v1::Usage& usage = *end.mutable_finished()->mutable_usage();

@@ -53,14 +53,14 @@ TEST(HostPortOf, IsTheSameInEveryForm) {
   }
 }
 
-TEST(Access, ToThisMachineIsPlainAndTakesAKey) {
+TEST(Access, AccessToThisMachineIsPlainAndMayHaveAKey) {
   const Result<Access> access = read_access({.api_key = kSecret});
   ASSERT_TRUE(access.ok());
   EXPECT_FALSE(access->tls);
   EXPECT_EQ(access->key, kSecret);
 }
 
-TEST(Access, AKeyGoesToAnotherMachineByTlsAlone) {
+TEST(Access, AKeyIsSentToAnotherMachineOnlyByTls) {
   Target target = {.address = kElsewhere, .api_key = kSecret};
   EXPECT_EQ(read_access(target).status().code(), Code::kInvalidArgument);
   EXPECT_THAT(error_of(target), AllOf(HasSubstr("in the clear"), HasSubstr("--plaintext-key"),
@@ -76,7 +76,7 @@ TEST(Access, AKeyGoesToAnotherMachineByTlsAlone) {
   EXPECT_EQ(access->name, "models.example.com");
 }
 
-TEST(Access, AKeyInAFileGoesBeforeOneInWords) {
+TEST(Access, AKeyInAFileTakesPrecedence) {
   const TestFolder folder;
   const std::string file = folder.write("key", std::string(kSecret) + "\n");
   EXPECT_EQ(read_access({.api_key = "other", .api_key_file = file})->key, kSecret);
@@ -84,7 +84,7 @@ TEST(Access, AKeyInAFileGoesBeforeOneInWords) {
   EXPECT_THAT(error_of({.api_key_file = folder.path("none")}), HasSubstr("none"));
 }
 
-TEST(Access, AKeyThatNoCallCanCarryIsRefusedAndNotRepeated) {
+TEST(Access, AnInvalidKeyIsRefusedWithoutShowingIt) {
   for (const std::string& key : {std::string("a b-secret"), std::string("secret\nx"),
                                  std::string("secret\xc3\xa4"), std::string(5000, 's')}) {
     EXPECT_THAT(error_of({.api_key = key}),

@@ -55,7 +55,7 @@ class Listener {
   std::thread thread_;
 };
 
-TEST(Connecting, NamesAServerThatIsNotThere) {
+TEST(Connecting, NamesTheAddressIfNoServerListens) {
   Client client({.address = "127.0.0.1:1"}, Seconds(60));
   const Status status = client.connect(Seconds(60));
   EXPECT_EQ(status.code(), Code::kUnavailable);
@@ -102,7 +102,7 @@ TEST(Connecting, RefusesAnAddressOfAWrongForm) {
   EXPECT_THAT(status.message(), HasSubstr("leave out 'http://'"));
 }
 
-TEST(PieceOf, EndsAfterALineOrBeforeASpaceOrACharacter) {
+TEST(PieceOf, APieceEndsAfterALineOrBeforeASpaceOrACharacter) {
   EXPECT_EQ(piece_of("one two", 7), "one two");
   EXPECT_EQ(piece_of("one tw\nthree", 10), "one tw\n");
   EXPECT_EQ(piece_of("three two", 8), "three");

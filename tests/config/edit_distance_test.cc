@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-TEST(EditDistance, CountsLettersPutInTakenOutChangedAndSwapped) {
+TEST(EditDistance, CountsInsertedDeletedChangedAndSwappedLetters) {
   EXPECT_EQ(edit_distance("", ""), 0);
   EXPECT_EQ(edit_distance("", "abc"), 3);
   EXPECT_EQ(edit_distance("abc", ""), 3);
@@ -36,7 +36,7 @@ TEST(EditDistance, IsSymmetricAndBoundedByTheLongerWord) {
   }
 }
 
-TEST(Nearest, FindsWhatWasMeantAndNothingElse) {
+TEST(Nearest, FindsOnlyNamesThatAreClose) {
   const std::vector<std::string> known = {"sessions", "samples", "mailbox"};
   EXPECT_EQ(nearest("session", known), "sessions");
   EXPECT_EQ(nearest("mialbox", known), "mailbox");

@@ -91,7 +91,7 @@ TEST(Fields, ASwitchIsTrueOrFalse) {
   EXPECT_FALSE(config.log_json);
 }
 
-TEST(Fields, AFileMayBeNone) {
+TEST(Fields, AnEmptyFileNameMeansNoFile) {
   ServerConfig config;
   EXPECT_TRUE(set_from_flag(field_of("keys"), "keys.jsonl", config).ok());
   EXPECT_EQ(config.keys, "keys.jsonl");
@@ -101,7 +101,7 @@ TEST(Fields, AFileMayBeNone) {
   EXPECT_EQ(default_text(field_of("threads")), "0");
 }
 
-TEST(Fields, TextIsNeitherEmptyNorEndless) {
+TEST(Fields, TextMustNotBeEmptyOrTooLong) {
   ServerConfig config;
   EXPECT_EQ(set_from_flag(field_of("address"), "", config).message(),
             "--address is empty; it must have at least one character");
@@ -109,7 +109,7 @@ TEST(Fields, TextIsNeitherEmptyNorEndless) {
               HasSubstr("at most 4096"));
 }
 
-TEST(Fields, EachIsDocumentedAsItIs) {
+TEST(Fields, EachMatchesItsRowInTheDocs) {
   const std::string docs = read_file("docs/configuration.md");
   for (const Field& field : fields()) {
     EXPECT_THAT(docs, HasSubstr(table_row(field))) << "the row of docs/configuration.md";

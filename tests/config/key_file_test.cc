@@ -67,7 +67,7 @@ TEST(KeyFile, AKeyHas256BitsAndAPrefix) {
   }
 }
 
-TEST(KeyFile, ADigestIsSha256AsSha256sumHasIt) {
+TEST(KeyFile, ADigestIsTheSha256OfTheKey) {
   const KeyDigest digest = digest_of_key("abc");
   EXPECT_EQ(hex(std::string_view(reinterpret_cast<const char*>(digest.data()), digest.size())),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -222,7 +222,7 @@ TEST(KeyFile, AChangeThatFailsLeavesTheFile) {
   EXPECT_EQ(contents(path), text);
 }
 
-TEST(KeyFile, ChangesAtOnceAreAllKept) {
+TEST(KeyFile, ConcurrentChangesAreAllKept) {
   const TestFolder folder;
   const std::string path = folder.path("keys.jsonl");
   std::vector<std::thread> threads;

@@ -36,14 +36,14 @@ TEST(ServerConfig, EachOfSeveralFilesIsTakenFromTheDirectoryOfTheFile) {
   EXPECT_THAT(config.old_names, ElementsAre("/etc/a.json: seal_key is called seal_keys now"));
 }
 
-TEST(ServerConfig, DefaultsAreThoseOfTheLimits) {
+TEST(ServerConfig, DefaultsMatchTheTableOfLimits) {
   const ServerConfig config;
   EXPECT_EQ(config.address, "127.0.0.1:50051");
   EXPECT_EQ(config.backend, "auto");
   for (const Limit* limit : all_limits()) EXPECT_EQ(config.limit(*limit), limit->default_value);
 }
 
-TEST(ServerConfig, AFileSetsWhatItSaysAndLeavesTheRest) {
+TEST(ServerConfig, AFileChangesOnlyTheSettingsThatItHas) {
   ServerConfig config;
   const Status status = parse_config(
       R"({"models": [{"path": "/b/one"}, {"name": "two", "path": "sub/../dir"}],
@@ -128,7 +128,7 @@ TEST(ServerConfig, StatesInRedisAreSealed) {
   }
 }
 
-TEST(ServerConfig, APasswordAndAuthoritiesAreThoseOfRedis) {
+TEST(ServerConfig, APasswordAndTlsFilesNeedRedis) {
   ServerConfig config;
   config.models = {{"", "/b"}};
   config.seal_keys = "/k";
@@ -242,7 +242,7 @@ TEST(ServerConfig, InvalidJsonIsRefused) {
               HasSubstr("2097152 bytes of JSON; expected at most 1048576"));
 }
 
-TEST(ServerConfig, NoBytesBreakTheParser) {
+TEST(ServerConfig, RandomBytesDoNotBreakTheParser) {
   std::mt19937 random(11);
   const std::string seed =
       R"({"models":[{"name":"a","path":"b"}],"limits":{"sessions":1},"log":{"json":true}})";
@@ -265,7 +265,7 @@ TEST(ServerConfig, NoBytesBreakTheParser) {
   }
 }
 
-TEST(ServerConfig, RewindIsTwoNumbers) {
+TEST(ServerConfig, RewindTakesTwoNumbers) {
   EXPECT_EQ(parse_rewind("")->values, 0);
   EXPECT_EQ(parse_rewind("256,64")->values, 256);
   EXPECT_EQ(parse_rewind("256,64")->every, 64);
@@ -319,7 +319,7 @@ TEST(ServerConfig, AModelMayHaveAChatTemplate) {
   EXPECT_EQ(config.models[0].chat_template, "/etc/t.jinja");
 }
 
-TEST(CheckConfig, NamesWhatIsWrongAndWhatToDo) {
+TEST(CheckConfig, NamesTheFault) {
   EXPECT_THAT(check_config(ServerConfig()).message(), HasSubstr("nothing to serve"));
   ServerConfig config = config_with("127.0.0.1:0");
   EXPECT_TRUE(check_config(config).ok());
@@ -345,7 +345,7 @@ TEST(CheckConfig, TheAddressForMetricsIsAnAddressOrNone) {
   EXPECT_TRUE(check_config(config).ok());
 }
 
-TEST(CheckConfig, AStreamHasAnEndToItsMemory) {
+TEST(CheckConfig, BoundsTheMemoryOfAStream) {
   ServerConfig config = config_with("127.0.0.1:0");
   ASSERT_TRUE(
       parse_config(R"({"limits": {"stream_room": 1048576, "samples": 16}})", "f", config).ok());
@@ -356,7 +356,7 @@ TEST(CheckConfig, AStreamHasAnEndToItsMemory) {
             "4294967296 values, and may hold 16777216; lower one of them");
 }
 
-TEST(CheckConfig, TheLargestMessageFindsRoom) {
+TEST(CheckConfig, CallBytesMustHoldTheLargestMessage) {
   ServerConfig config = config_with("127.0.0.1:0");
   ASSERT_TRUE(parse_config(R"({"limits": {"call_bytes": 17000000}})", "f", config).ok());
   EXPECT_EQ(check_config(config).message(),

@@ -149,7 +149,7 @@ class Fleet(unittest.TestCase):
         inter, fall = map(int, re.search(r"inter (\d+)ms fall (\d+)", HAPROXY).groups())
         self.assertGreaterEqual(int(value_of(words, "--lame-duck-ms")), 2 * inter * fall)
 
-    def test_kubernetes_has_what_its_parts_name(self) -> None:
+    def test_kubernetes_defines_every_object_that_it_names(self) -> None:
         found: dict[str, Any] = {one["kind"]: one for one in yaml.safe_load_all((FOLDER / "k8s.yaml").read_text())}
         spec = found["Deployment"]["spec"]
         pod = spec["template"]["spec"]

@@ -66,7 +66,7 @@ def server_in(compose):
 
 
 class Context(unittest.TestCase):
-    def test_what_is_sent_to_the_engine_can_be_built(self):
+    def test_the_build_context_can_be_configured(self):
         # CMake misses every folder and file that its lists name and the context lacks.
         with tempfile.TemporaryDirectory() as directory:
             folder = pathlib.Path(directory)
@@ -88,12 +88,12 @@ class Context(unittest.TestCase):
         self.assertEqual([word for word in libraries.split() if ".so" in word], [])
         self.assertIn("libgrpc++.a", libraries)
 
-    def test_nothing_else_is_sent(self):
+    def test_the_build_context_has_only_listed_paths(self):
         self.assertEqual((ROOT / ".dockerignore").read_text().splitlines()[1], "*")
         for path in context():
             self.assertTrue((ROOT / path).exists(), path)
 
-    def test_what_the_dockerfile_names_is_in_it(self):
+    def test_the_build_context_has_all_paths_that_the_dockerfile_names(self):
         for path in re.findall(r"(?:scripts/setup|docker/rootfs|zoo/[\w-]+)", DOCKERFILE):
             self.assertTrue(any(path == p or path.startswith(p + "/") for p in context()), path)
 
@@ -125,7 +125,7 @@ class RootFileSystem(unittest.TestCase):
             self.assertEqual(mode & 0o444, 0o444, path)
             self.assertEqual(mode & 0o022, 0, path)
 
-    def test_licences_come_along(self):
+    def test_the_image_has_the_licences(self):
         names = " ".join(path.name for path in self.root.rglob("*.copyright"))
         for package in ("libc6", "libgrpc++-dev", "libprotobuf-dev", "libssl-dev"):
             self.assertIn(package, names)
@@ -159,7 +159,7 @@ class Promises(unittest.TestCase):
         for line in re.findall(r"runnel serve (.*)", DEPLOY.replace("\\\n", "")):
             self.assertLessEqual({word for word in shlex.split(line) if word.startswith("--")}, known)
 
-    def test_what_others_can_reach_asks_who_they_are(self):
+    def test_recipes_for_public_addresses_require_credentials(self):
         # Otherwise `runnel serve` refuses to start: what others reach is public by name, or has TLS and a credential.
         text = "".join([DEPLOY, *COMPOSE, DOCKERFILE, IMAGE]).replace("\\\n", "")
         recipes = re.findall(r"serve\b[^`\n]*0\.0\.0\.0:[^`\n]*", text)
@@ -169,14 +169,14 @@ class Promises(unittest.TestCase):
             proven = "--tls-cert" in flags and flags & {"--keys", "--tls-client-ca"}
             self.assertTrue(proven or "--insecure-public" in flags, recipe)
 
-    def test_compose_gives_the_drain_its_time(self):
+    def test_compose_waits_longer_than_the_drain(self):
         for compose in COMPOSE:
             words = server_in(compose)
             grace_ms = setting(words, "--grace-ms", 10000) + setting(words, "--lame-duck-ms", 0)
             seconds = int(re.search(r"stop_grace_period: (\d+)s", compose).group(1))
             self.assertGreater(seconds * 1000, grace_ms + 5000)
 
-    def test_compose_gives_the_server_its_memory(self):
+    def test_compose_allows_the_memory_that_the_server_needs(self):
         info = json.loads(output(RUNNEL, "info", ROOT / "zoo" / "mnist-small", "--json"))
         for compose in COMPOSE:
             words = server_in(compose)
@@ -199,7 +199,7 @@ class Promises(unittest.TestCase):
             limit = int(re.search(r"memswap_limit: (\d+)m", compose).group(1)) << 20
             self.assertGreaterEqual(limit, needed)
 
-    def test_recipes_with_a_proxy_set_what_it_reads(self):
+    def test_recipes_with_a_proxy_set_its_variables(self):
         read = {"RUNNEL_PROXY", "RUNNEL_SERVER", "RUNNEL_PEM", "RUNNEL_HTTP"}
         self.assertEqual(set(re.findall(r"RUNNEL_\w+", HAPROXY)), read)
         for recipe in (COMPOSE[1], DEPLOY[DEPLOY.index("### Kubernetes") :]):

@@ -93,7 +93,7 @@ class Bounds(unittest.TestCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
-    def test_connections_beyond_the_limit_are_closed_and_the_others_served(self):
+    def test_connections_beyond_the_limit_are_closed_and_others_are_served(self):
         server = Server("--connections", "8")
         try:
             held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(7)]
@@ -195,7 +195,7 @@ class Bounds(unittest.TestCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
-    def test_all_at_once_cost_no_more_than_the_figure_at_start(self):
+    def test_all_together_cost_no_more_than_the_figure_at_start(self):
         flags = {
             "network-bytes": 64 * MIB,
             "call-bytes": 96 * MIB,

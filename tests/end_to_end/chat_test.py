@@ -185,7 +185,7 @@ class Chat(unittest.TestCase):
             if "response.completed" in kinds:
                 self.assertEqual(stream.get_final_response().status, "completed")
 
-    def test_responses_go_back_with_results_of_tools(self) -> None:
+    def test_responses_take_results_of_tools(self) -> None:
         items: Any = [
             {"role": "user", "content": PROMPT},
             {"type": "function_call", "call_id": "call_1", "name": "depth", "arguments": '{"at": "the ford"}'},
@@ -212,7 +212,7 @@ class Chat(unittest.TestCase):
             self.client.responses.create(previous_response_id=first.id, **options)
         self.assertEqual(gone.exception.code, "previous_response_not_found")
 
-    def test_responses_refuse_by_name(self) -> None:
+    def test_refused_responses_name_the_parameter(self) -> None:
         for options, param in (
             ({"input": []}, "input"),
             ({"background": True}, "background"),
@@ -284,7 +284,7 @@ class Scripted(unittest.TestCase):
         self.assertEqual(choice.message.content, scripted.REMARK)
         self.check_calls([(call.id, call.function.name, call.function.arguments) for call in choice.message.tool_calls])
 
-    def test_a_stream_has_them_in_parts(self) -> None:
+    def test_a_stream_has_thinking_and_calls_in_parts(self) -> None:
         thinking, content, reasons = "", "", set()
         calls: list[list[str]] = []
         for chunk in self.chat(stream=True):
@@ -323,7 +323,7 @@ class Scripted(unittest.TestCase):
         self.assertGreater(answer.usage.prompt_tokens, 300_000)
         self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
 
-    def test_one_call_alone(self) -> None:
+    def test_without_parallel_calls_an_answer_has_one_call(self) -> None:
         [choice] = self.chat(parallel_tool_calls=False).choices
         self.assertEqual(
             [json.loads(call.function.arguments) for call in choice.message.tool_calls], [{"at": "the ford"}]

@@ -178,13 +178,13 @@ class EndToEnd(unittest.TestCase):
         header, _ = read_png(self.dir / "a.png")
         self.assertEqual(header[0], header[1])  # 2 x 2 square pictures
 
-    def test_one_sample_alone_is_the_first_of_many(self):
+    def test_a_single_sample_equals_the_first_of_many(self):
         many = self.call("generate", "--count", 3, "--seed", 5, "--out", self.dir / "many.png")
         one = self.call("generate", "--count", 1, "--seed", 5, "--out", self.dir / "one.png")
         self.assertEqual(one["samples"][0]["values"], many["samples"][0]["values"])
         self.assertEqual(one["samples"][0]["log_probs"], many["samples"][0]["log_probs"])
 
-    def test_a_half_given_picture_is_completed(self):
+    def test_a_picture_is_completed_from_its_upper_half(self):
         given = IMAGES.read_bytes()[16 : 16 + 14 * 28]
         result = self.call(
             "generate", "--prompt-image", f"{IMAGES}#0", "--rows", 14, "--seed", 1, "--out", self.dir / "completed.png"
@@ -202,7 +202,7 @@ class EndToEnd(unittest.TestCase):
         bundle = run_json("info", BUNDLE)
         self.assertIn("mnist-small", json.dumps(bundle))
 
-    def test_supervisors_ask_by_http(self):
+    def test_supervisors_can_check_health_by_http(self):
         server = Server("--metrics-address", "127.0.0.1:0")
         url = "http://" + re.search(r"metrics address=(\S+)", server.text()).group(1)
         with urllib.request.urlopen(url + "/healthz", timeout=PATIENCE) as answer:
@@ -218,13 +218,13 @@ class EndToEnd(unittest.TestCase):
         refused.exception.close()
         self.assertEqual(server.stop(), 0)
 
-    def test_a_server_that_is_not_there_is_named(self):
+    def test_a_missing_server_is_named(self):
         for command in (["health"], ["info"], ["generate"]):
             result = run(*command, "--server", "127.0.0.1:1")
             self.assertEqual(result.returncode, 1, command)
             self.assertIn("127.0.0.1:1", result.stderr)
 
-    def test_output_that_is_lost_is_a_failure(self):
+    def test_output_that_cannot_be_written_is_a_failure(self):
         with open("/dev/full", "w") as full:
             for command in (["info"], ["info", BUNDLE], ["score", f"{IMAGES}#0"], ["--help"], ["man"]):
                 server = [] if command[-1] in (BUNDLE, "--help", "man") else ["--server", self.server.address]
@@ -242,7 +242,7 @@ class EndToEnd(unittest.TestCase):
                     "runnel: standard output could not be written: is its disk full, or its reader gone?\n",
                 )
 
-    def test_a_busy_port_is_told_once_in_the_log(self):
+    def test_a_busy_port_is_logged_once(self):
         result = run("serve", BUNDLE, "--address", self.server.address, "--log-json")
         self.assertEqual(result.returncode, 1)
         events = [json.loads(line)["event"] for line in result.stderr.splitlines()]

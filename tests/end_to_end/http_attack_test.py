@@ -157,7 +157,7 @@ class Slowdown(unittest.TestCase):
         self.addCleanup(self.other.stop)
         self.addCleanup(self.server.stop)
 
-    def test_others_are_slowed_by_less_than_a_tenth(self) -> None:
+    def test_other_clients_are_slowed_by_less_than_a_tenth(self) -> None:
         here, there = Attackers(self.server), Attackers(self.other)
         seconds: dict[Attackers, dict[str, list[float]]] = {each: {"gRPC": [], "HTTP": []} for each in (here, there)}
         slowed: dict[str, float] = {}

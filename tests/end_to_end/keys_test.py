@@ -190,7 +190,7 @@ class KeysTest(unittest.TestCase):
         self.assertIn("line 2", server.text())
         self.assertEqual(len(self.tenant(key).values(4)), 4)
 
-    def test_quotas_say_which_and_when_to_come_back(self) -> None:
+    def test_a_used_up_quota_is_named_with_a_retry_time(self) -> None:
         slow, behind, limited = (
             self.new("slow", "--values-per-second", "50"),
             self.new("behind", "--values-per-second", "2"),
@@ -251,7 +251,7 @@ class KeysTest(unittest.TestCase):
 
 
 class ReachTest(unittest.TestCase):
-    def test_everyone_is_served_only_where_that_is_said(self) -> None:
+    def test_a_public_server_without_keys_needs_a_flag(self) -> None:
         refused = run("serve", str(ROOT / "zoo/mnist-small"), "--address", "0.0.0.0:0")
         self.assertEqual(refused.returncode, 2, refused.stderr)
         for way in ("--keys", "--insecure-public"):

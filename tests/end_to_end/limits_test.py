@@ -95,7 +95,7 @@ class Files(unittest.TestCase):
         self.assertNotIn("ready", done.stderr)
         return done.stderr
 
-    def test_too_few_for_the_connections_are_an_error_at_start(self):
+    def test_too_few_files_for_the_connections_are_an_error_at_start(self):
         self.assertIn("the process may open 20 files", self.refusal(20, 20))
         said = self.refusal(100, 400, "--http-address", "127.0.0.1:0")
         self.assertIn("may open 400 files and needs up to 1152 for limits.connections = 256", said)

@@ -180,7 +180,7 @@ class StalledReaders : public Misbehaving {
   }
 };
 
-TEST_F(StalledReaders, AClientThatStopsReadingIsEndedAndLosesNothing) {
+TEST_F(StalledReaders, AClientThatStopsReadingIsAbortedAndLosesNoValues) {
   expect_flat([&] {
     const auto stub = v1::Inference::NewStub(server_.connect(kSmallWindow));
     const auto start = std::chrono::steady_clock::now();
@@ -210,7 +210,7 @@ TEST_F(StalledReaders, AClientThatStopsReadingIsEndedAndLosesNothing) {
   });
 }
 
-TEST_F(StalledReaders, AClientThatNeverTakesAByteIsEnded) {
+TEST_F(StalledReaders, AClientThatNeverReadsAByteIsAborted) {
   const std::string call =
       http2::whole_call(kGenerate, request_for(kEndless).SerializeAsString(), 0);
   int64_t calls = 0;
@@ -263,7 +263,7 @@ TEST_F(Misbehaving, AConnectionThatIsResetFreesItsStates) {
   });
 }
 
-TEST_F(Misbehaving, ClientsThatCancelAtRandomTakeNobodyWithThem) {
+TEST_F(Misbehaving, RandomCancelsDoNotAffectOtherCalls) {
   std::mt19937 random(3);
   expect_flat([&] {
     // A client sees the end of its cancelled call a moment before the server does.
@@ -310,7 +310,7 @@ TEST_F(Misbehaving, AThousandStreamsAreServedOrRefusedAndNoneHangs) {
   });
 }
 
-TEST_F(Misbehaving, AThousandStreamsOnAConnectionThatTakesNothing) {
+TEST_F(Misbehaving, AThousandStreamsOnAConnectionThatNeverReadsAreFreed) {
   const std::string request = http2::message(request_for(kEndless).SerializeAsString());
   expect_flat([&] {
     RawConnection connection = raw();
@@ -393,7 +393,7 @@ std::vector<std::string> broken_bytes(std::mt19937& random) {
   };
 }
 
-TEST_F(Misbehaving, BytesThatAreNoCallAreHungUpOn) {
+TEST_F(Misbehaving, ServesOthersWhileConnectionsSendBrokenBytes) {
   std::mt19937 random(7);
   expect_flat([&] {
     std::vector<RawConnection> open;
@@ -439,7 +439,7 @@ TEST_F(Misbehaving, MetadataThatIsTooLongIsRefused) {
   });
 }
 
-TEST_F(Misbehaving, AFloodOfConnectionsKeepsNobodyOut) {
+TEST_F(Misbehaving, OthersAreServedDuringAFloodOfConnections) {
   expect_flat([&] {
     std::vector<RawConnection> idle;
     // While the server still counts the connections of the previous round, it resets some of these,

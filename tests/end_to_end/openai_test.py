@@ -261,7 +261,7 @@ class Description(unittest.TestCase):
         whole = {"$ref": f"#/components/schemas/{schema}", "components": self.document["components"]}
         jsonschema.Draft202012Validator(whole).validate(value)
 
-    def test_every_schema_is_one(self) -> None:
+    def test_every_schema_is_valid(self) -> None:
         for schema in self.document["components"]["schemas"].values():
             jsonschema.Draft202012Validator.check_schema(schema)
 

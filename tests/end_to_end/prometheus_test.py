@@ -140,7 +140,7 @@ class LoadedServer(unittest.TestCase):
         """Whether a series has a finite number. A quantile without data has none."""
         return any(map(math.isfinite, cls.query(expression)))
 
-    def test_the_text_is_as_prometheus_wants_it(self) -> None:
+    def test_promtool_accepts_the_text(self) -> None:
         text = get(f"http://{self.address}/metrics")
         command = ["promtool", "check", "metrics"]
         checked = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=PATIENCE)

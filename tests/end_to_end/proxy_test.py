@@ -177,14 +177,14 @@ class OnePortTest(unittest.TestCase):
         answer = json.load(self.ask("POST", "/v1/completions", request))
         self.assertEqual(answer["usage"]["completion_tokens"], 20)
 
-    def test_http_2_passes_to_the_door_of_http(self):
+    def test_http_2_reaches_the_http_door(self):
         url = f"https://localhost:{self.proxy.port}/v1/models"
         command = ["curl", "-s", "--http2", "--cacert", str(self.authority), "-w", "%{http_version} %{http_code}"]
         command += ["-o", "/dev/null", "-H", f"Authorization: Bearer {self.key}", url]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         self.assertEqual(done.stdout, "2 200", done.stderr)
 
-    def test_a_stream_comes_as_it_is_sampled_and_ends_with_its_reader(self):
+    def test_a_stream_is_not_buffered_and_ends_when_its_reader_closes(self):
         request = {"prompt": "The river was ", "max_tokens": 1_000_000, "stream": True}
         answer = self.ask("POST", "/v1/completions", request)
         self.assertEqual(answer.headers["Content-Type"].split(";")[0], "text/event-stream")
@@ -195,7 +195,7 @@ class OnePortTest(unittest.TestCase):
         answer.close()
         self.assertTrue(eventually(lambda: "code=CANCELLED" in self.server.logged()), self.server.logged())
 
-    def test_both_doors_ask_for_keys_and_names(self):
+    def test_both_doors_check_keys_and_hosts(self):
         self.key = "rnl_wrong"
         self.assertIn("UNAUTHENTICATED", self.runnel("info").stderr)
         self.assertEqual(self.ask("GET", "/v1/models").status, 401)
@@ -297,7 +297,7 @@ class FleetTest(unittest.TestCase):
             self.assertEqual(self.runnel("generate", "--session", session, "--prompt", "a", "--max-values", "1"), "")
             self.assertEqual(self.runnel("session", "delete", session), "")
 
-    def test_a_token_goes_to_either_and_outlives_its_server(self):
+    def test_either_server_takes_a_token_even_after_its_maker_stops(self):
         choice: dict[str, Any] = {"state_token": None}
 
         def complete() -> int:

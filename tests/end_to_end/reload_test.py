@@ -63,7 +63,7 @@ class ReloadTest(unittest.TestCase):
         self.assertEqual([(m["name"], m["aliases"]) for m in json.loads(told.stdout)["models"]], [("text", ["latest"])])
         self.assertEqual(self.report(), {"kept": ["text"], "needs_restart": ["limits.connections"]})
 
-    def test_others_may_not(self) -> None:
+    def test_other_keys_may_not_reload(self) -> None:
         refused = self.reload(self.user)
         self.assertEqual(refused.returncode, 1)
         self.assertIn("PERMISSION_DENIED", refused.stderr)

@@ -223,7 +223,7 @@ class Generated(TwoServers):
                 with self.subTest(f"{method} {path}"):
                     self.run_operation(self.served_at(path), path, method)
 
-    def test_a_state_goes_out_and_in(self) -> None:
+    def test_a_state_is_saved_and_loaded(self) -> None:
         operations = self.text.document["paths"]["/v1/sessions/{session}/state"]
         self.text.post("/v1/sessions", {"id": SESSION})
         saved = self.text.ask("GET", f"/v1/sessions/{SESSION}/state?any_owner=true&expires_in=60.0")
@@ -233,7 +233,7 @@ class Generated(TwoServers):
         self.text.check_answer(operations["put"], *loaded)
         self.end_sessions(self.text, "/v1/sessions")
 
-    def test_a_state_token_is_taken_back(self) -> None:
+    def test_a_returned_state_token_is_accepted(self) -> None:
         for path, body in (
             ("/v1/completions", {"prompt": "a", "max_tokens": 2}),
             ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}),
@@ -386,7 +386,7 @@ class Failures(unittest.TestCase):
 
 
 class Limits(unittest.TestCase):
-    def test_bounds_are_those_of_the_server(self) -> None:
+    def test_bounds_follow_the_flags_of_the_server(self) -> None:
         with serving("--samples", "3", "--max-values", "7") as server:
             connection = http.client.HTTPConnection(server.http, timeout=PATIENCE)
             connection.request("GET", "/openapi.json")

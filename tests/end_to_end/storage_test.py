@@ -66,7 +66,7 @@ class StorageTest(unittest.TestCase):
         self.stack.callback(client.channel.close)
         return server, client
 
-    def test_three_crashes_lose_nothing_that_was_heard(self) -> None:
+    def test_three_crashes_lose_no_received_value(self) -> None:
         _, untouched = self.serve()
         server, client = self.serve(*self.flags)
         for session in ("rests", "runs"):

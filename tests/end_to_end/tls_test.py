@@ -187,7 +187,7 @@ class Tls(unittest.TestCase):
                 drawn(draw(channel, 10))
             self.assertEqual(refused.exception.code(), grpc.StatusCode.UNAVAILABLE)
 
-    def test_a_server_of_another_name_is_called_by_it(self) -> None:
+    def test_a_server_of_another_name_needs_the_tls_name(self) -> None:
         elsewhere = certificates(self.place.folder / "elsewhere", "models.example.org")
         files = ("--tls-cert", str(elsewhere / "server.pem"), "--tls-key", str(elsewhere / "server.key"))
         with serving.running(RUNNEL, str(ROOT / "zoo/mnist-small"), str(self.place.log), files) as (_, address):
@@ -203,7 +203,7 @@ class Tls(unittest.TestCase):
         with serving.running(RUNNEL, str(ROOT / "zoo/mnist-small"), str(self.place.log)) as (_, address):
             self.fails("it does not speak TLS", "--server", address, "--tls-ca", self.place.path("ca.pem"))
 
-    def test_clients_need_a_certificate_where_the_server_asks_for_one(self) -> None:
+    def test_clients_need_a_certificate_if_the_server_requires_one(self) -> None:
         ca = self.place.path("ca.pem")
         with self.place.serving("--tls-client-ca", ca) as address:
             self.fails("wants a certificate of its clients", "--server", address, "--tls-ca", ca)
@@ -255,7 +255,7 @@ class Tls(unittest.TestCase):
             self.assertEqual(self.place.said("is not the key of"), 1)
         certificates(self.place.ours)
 
-    def test_a_handshake_that_is_not_ended_is_hung_up_on(self) -> None:
+    def test_an_unfinished_handshake_is_closed(self) -> None:
         with (
             self.place.serving() as address,
             socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as silent,
@@ -279,7 +279,7 @@ class Tls(unittest.TestCase):
             self.assertEqual(waiting.communicate(timeout=2 * PATIENCE)[0], "SERVING\n")
             server.terminate()
 
-    def test_files_that_cannot_be_used_are_one_error_at_the_start(self) -> None:
+    def test_invalid_files_are_one_error_at_the_start(self) -> None:
         path = self.place.path
         for flags, words in (
             (("--tls-cert", path("server.pem")), "tls.cert is set and tls.key is not"),
@@ -327,7 +327,7 @@ class Keys(unittest.TestCase):
             self.assertEqual(recorder.heard, [None])
         server.stop(None).wait()
 
-    def test_no_key_leaves_this_machine_in_the_clear(self) -> None:
+    def test_no_key_is_sent_to_another_machine_without_tls(self) -> None:
         for address in ("192.0.2.1:50051", "localhost.example.org:50051"):
             result = runnel("health", "--server", address, "--api-key", SECRET)
             self.assertEqual(result.returncode, 1)

@@ -68,7 +68,7 @@ class Turns(unittest.TestCase):
                 self.assertGreater(cached, prompt // 2, turn)
             self.assertEqual(cached_again, 0 if turn == KILLED_AFTER else cached, turn)
 
-    def test_tokens_outlive_the_server_that_made_them(self):
+    def test_tokens_are_valid_after_their_server_is_killed(self):
         with tempfile.TemporaryDirectory() as folder:
             key = pathlib.Path(folder) / "tokens.key"
             key.touch(0o600)
@@ -90,12 +90,12 @@ class Turns(unittest.TestCase):
                 dying.process.wait(PATIENCE)
                 server = other
 
-    def test_an_open_server_keeps_no_conversation(self):
+    def test_a_public_server_without_keys_caches_no_conversation(self):
         server, talk = self.serve("--insecure-public"), Talk()
         for turn in range(3):
             self.assertEqual(talk.ask(server, turn)[2], 0, "how fast an answer comes would tell of others' prompts")
 
-    def test_a_conversation_begins_at_a_stored_state(self):
+    def test_a_conversation_can_begin_at_a_stored_state(self):
         with tempfile.TemporaryDirectory() as folder:
             first = self.serve()
             request(first, "/v1/sessions", {"id": "s"})

@@ -78,7 +78,7 @@ class Waiting(unittest.TestCase):
         self.assertEqual(answers[7], self.complete(7), "a call that waits has the text of one that does not")
         self.assertTrue(eventually(lambda: self.waiting() == 0))
 
-    def test_without_a_time_to_wait_they_are_refused(self):
+    def test_without_a_queue_time_completions_are_refused(self):
         self.serve("--http-queue-time-ms", "0")
         answers = self.complete_all()
         statuses = {status for status, _ in answers}

@@ -40,7 +40,7 @@ TEST(AccountUsage, ManyThreadsNeverExceedTheCallLimit) {
   EXPECT_LE(most, 2);
 }
 
-TEST(AccountUsage, ASecondAheadIsFreeAndTheRestIsWaitedFor) {
+TEST(AccountUsage, CallsMayUseOneSecondOfTheQuotaInAdvance) {
   AccountUsage usage;
   usage.set_values_per_second(100);
   EXPECT_LE(usage.behind(kStart), Duration(0));
@@ -59,7 +59,7 @@ TEST(AccountUsage, UnusedQuotaIsSavedForAtMostASecond) {
   EXPECT_EQ(usage.behind(kStart + 1000 * kSecond), 2 * kSecond);
 }
 
-TEST(AccountUsage, WithoutARateNothingIsNoted) {
+TEST(AccountUsage, WithoutARateValuesAreNotCounted) {
   AccountUsage usage;
   usage.charge(1'000'000, kStart);
   usage.set_values_per_second(100);

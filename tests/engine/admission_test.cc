@@ -63,7 +63,7 @@ TEST(Scheduler, WithoutKeepASessionIsLeftAsItWas) {
   EXPECT_EQ(after->values[0], expected(known, 4));
 }
 
-TEST(Scheduler, RefusalsSayWhatIsWrong) {
+TEST(Scheduler, RefusalsNameTheFault) {
   Harness harness;
   ASSERT_TRUE(harness.create("a").ok());
   EXPECT_EQ(harness.create("a").status().code(), Code::kAlreadyExists);
@@ -163,7 +163,7 @@ TEST(Scheduler, OneCallerHoldsNoMoreStatesThanItsShare) {
   EXPECT_TRUE(create(large).ok());
 }
 
-TEST(Scheduler, MoreSamplesThanThereAreStatesAreNotWorthWaitingFor) {
+TEST(Scheduler, MoreSamplesThanStatesAreRefusedPermanently) {
   Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = 8, .steps = 1});
   GenerateRequest request = request_of({1}, 3);
   request.samples = 3;

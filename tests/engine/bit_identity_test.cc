@@ -159,14 +159,14 @@ TEST_P(BitIdentityTest, WithAnyNumberOfStepsPerLaunch) {
   for (const int steps : {2, 5, 16}) EXPECT_EQ(run({.steps = steps}), alone) << steps;
 }
 
-TEST_P(BitIdentityTest, WhilePausedAndGoingOn) {
+TEST_P(BitIdentityTest, WithPausesForASlowReader) {
   const HarnessRun alone = run({});
   for (uint64_t seed = 0; seed < 10; ++seed) {
     EXPECT_EQ(run({.slow = true, .seed = seed}), alone) << seed;
   }
 }
 
-TEST_P(BitIdentityTest, AmongRandomOthers) {
+TEST_P(BitIdentityTest, AmongRandomOtherCalls) {
   const HarnessRun alone = run({});
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Around around = {.threads = static_cast<int>(1 << seed % 3),
@@ -183,7 +183,7 @@ TEST_P(BitIdentityTest, AmongRandomOthers) {
 
 // A model that takes prompts in chunks, with kernels that run on the host: a session at position 10
 // reads 200 values, with budgets that need several steps for them, and among other calls.
-TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOthers) {
+TEST(ChunksBitIdentity, WithEveryBudgetAndAmongOtherCalls) {
   const auto run = [](int batch_values, int others, bool late = false) {
     const auto backend =
         cuda::make_host_backend({.chunks = true}, cuda::ThreadOrder::kForward, late);

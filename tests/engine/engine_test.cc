@@ -64,7 +64,7 @@ std::unique_ptr<Engine> make_engine(const Clock& clock, int slots, EngineOptions
       options, clock);
 }
 
-TEST(EngineThreads, ManyCallersGetWhatTheyWouldGetAlone) {
+TEST(EngineThreads, ConcurrentCallersGetTheSameValuesAsAlone) {
   const Clock clock;
   const auto engine = make_engine(clock, 16);
   std::vector<std::thread> callers;
@@ -86,7 +86,7 @@ TEST(EngineThreads, ManyCallersGetWhatTheyWouldGetAlone) {
   EXPECT_EQ(engine->stats().sessions_free, 16);
 }
 
-TEST(EngineThreads, CancelsAtAnyMomentLeakNothing) {
+TEST(EngineThreads, CancelsAtRandomTimesLeakNothing) {
   const Clock clock;
   const auto engine = make_engine(clock, 8);
   std::vector<std::thread> callers;
@@ -106,7 +106,7 @@ TEST(EngineThreads, CancelsAtAnyMomentLeakNothing) {
   EXPECT_TRUE(eventually([&] { return engine->stats().sessions_free == 8; }));
 }
 
-TEST(EngineThreads, DestructionEndsWhatRuns) {
+TEST(EngineThreads, DestructionEndsRunningCalls) {
   const Clock clock;
   auto engine = make_engine(clock, 4);
   BlockingReader running(*engine, request_of({1}, 1000000));

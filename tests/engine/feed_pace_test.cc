@@ -49,7 +49,7 @@ TEST(FeedPace, AStepTakesAtMostTheSlowdown) {
   }
 }
 
-TEST(FeedPace, AStepWithoutPromptsIsMeasuredNowAndThen) {
+TEST(FeedPace, AStepWithoutPromptsIsMeasuredPeriodically) {
   FeedPace pace(4, 1);
   const Machine slow{.base = milliseconds(4)};
   slow.longest(pace, 2, 100);
@@ -65,7 +65,7 @@ TEST(FeedPace, AStepWithoutPromptsIsMeasuredNowAndThen) {
   EXPECT_EQ(without, 10);
 }
 
-TEST(FeedPace, OtherNumbersOfRowsAreMeasuredAnew) {
+TEST(FeedPace, EachNumberOfRowsIsMeasuredSeparately) {
   FeedPace pace(4, 1);
   Machine().longest(pace, 2, 10);
   EXPECT_GT(pace.most(4), 0);

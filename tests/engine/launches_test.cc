@@ -83,7 +83,7 @@ TEST(Launches, CallsStartAndEndWhileLaunchesAreInFlight) {
   EXPECT_EQ(harness.engine->stats().sessions_free, kLimits.slots);
 }
 
-TEST(Launches, PromptsStopsAndScoresAreNotOvertaken) {
+TEST(Launches, PromptsStopsAndScoresAreCorrectWithLaunchesInFlight) {
   Running running;
   const std::vector<int32_t> text = expected({5, 6, 7}, 30);
   GenerateRequest stops = request_of({5, 6, 7}, 30);
@@ -103,7 +103,7 @@ TEST(Launches, PromptsStopsAndScoresAreNotOvertaken) {
   EXPECT_EQ(running.reader->values[0], expected({1, 2}, 100));
 }
 
-TEST(Launches, ACancelLeavesTheSessionWhereTheDeviceIs) {
+TEST(Launches, ACancelledSessionContinuesAfterTheValuesInFlight) {
   Running running;
   running.reader->stream->cancel();
   running.turn();
@@ -123,7 +123,7 @@ TEST(Launches, ATimeoutDeliversValuesInFlight) {
   EXPECT_EQ(reader->finished[0].position, 1 + 10 * kSteps);
 }
 
-TEST(Launches, ARetryTakesOverWithAllThatWasSampled) {
+TEST(Launches, ARetryTakesOverAllSampledValues) {
   Running running;
   GenerateRequest request = request_of({4}, 50);
   request.session = "b";
@@ -150,7 +150,7 @@ struct Tried {
   std::shared_ptr<Reader> first;
 };
 
-TEST(Launches, ARetryOfARecordThatFillsOnItsWayLeavesNothingOut) {
+TEST(Launches, ARetryIsCompleteOrRefusedIfItsRecordFillsInFlight) {
   int refused = 0;
   for (int room = 1; room <= 4 * kSteps; ++room) {
     EngineOptions options;
@@ -188,7 +188,7 @@ TEST(Launches, ARetryFindsThatTheDeviceHasFailed) {
   EXPECT_GT(found, 0);
 }
 
-TEST(Launches, ADeletedSessionIsFreeForOthers) {
+TEST(Launches, DeletingASessionInFlightFreesItsSlot) {
   Running running;
   EXPECT_TRUE(running.remove("a").ok());
   const auto other = running.generate(request_of({3}, 20));

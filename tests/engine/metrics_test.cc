@@ -84,7 +84,7 @@ TEST(EngineMetrics, AScoreCallIsAdmittedWithItsFirstChunk) {
   EXPECT_EQ(harness.engine->metrics().queue_time.count(), 1);
 }
 
-TEST(EngineMetrics, SlotsAreCountedByTheStateOfTheirSessions) {
+TEST(EngineMetrics, SlotsAreCountedByThePhaseOfTheirSessions) {
   using Slots = std::array<int64_t, kSlotStates>;  // new, prompting, generating, moving, idle
   Harness harness(fake_spec(), {.slots = 8, .rows = 8, .values = 2, .steps = 1});
   const auto slots = [&] { return harness.engine->stats().slots_by_state; };

@@ -84,7 +84,7 @@ TEST(Moves, AForkThatIsRefusedChangesNothing) {
   EXPECT_EQ(harness.get("c").status().code(), Code::kNotFound);
 }
 
-TEST(Moves, AForkOfMoreThanThereIsNamesItsOwnField) {
+TEST(Moves, AForkIntoTooManyChildrenNamesTheFieldThatAsksForThem) {
   Harness harness;
   ASSERT_TRUE(harness.create("a").ok());
   const auto refused = [&](const std::vector<std::string>& children) {
@@ -242,7 +242,7 @@ TEST(Moves, ARetryWaitsUntilItsSessionHasMoved) {
   EXPECT_EQ(again->values[0], FakeModel::expected(fake_spec(), {1, 2, 3}, 1, 0, 50));
 }
 
-TEST(Moves, EveryMoveEndsWithTheEngineAndGivesItsSlotsBack) {
+TEST(Moves, StoppingTheEngineEndsMovesAndFreesTheirSlots) {
   FakeModel* model = nullptr;
   Harness harness = with_large_states(model);
   feed_session(harness, "a", {1, 2, 3});
@@ -261,7 +261,7 @@ TEST(Moves, EveryMoveEndsWithTheEngineAndGivesItsSlotsBack) {
   EXPECT_EQ(harness.engine->stats().sessions_free, 7);
 }
 
-TEST(Moves, ADrainingEngineStillLetsSessionsGo) {
+TEST(Moves, ADrainingEngineStillExportsSessions) {
   Harness harness;
   feed_session(harness, "a", {1, 2, 3});
   const auto image = harness.export_state("a");
@@ -314,7 +314,7 @@ TEST(Moves, CallsStartFromAStoredStateAndLeaveItAsItIs) {
 
 // On the CPU, with other calls, moved from one server to the next: the bits equal those of a
 // sequence that was never moved.
-TEST(Moves, BitsAreThoseOfAnUndisturbedRun) {
+TEST(Moves, MovedSessionsHaveTheBitsOfAnUndisturbedRun) {
   for (const Spec& spec : small_family_specs()) {
     const Bundle bundle = random_bundle(spec, 3);
     const ModelLimits limits = {.slots = 4, .rows = 4, .values = 16, .steps = 1};

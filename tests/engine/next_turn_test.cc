@@ -62,7 +62,7 @@ void start(Harness& harness, int32_t end, int64_t count) {
   ASSERT_EQ(said, answer());
 }
 
-TEST(NextTurn, TheFirstAnswerHasNoValueTwice) {
+TEST(NextTurn, TheFirstAnswerHasDistinctValues) {
   std::vector<int32_t> values = answer();
   std::ranges::sort(values);
   EXPECT_EQ(std::ranges::adjacent_find(values), values.end())
@@ -96,7 +96,7 @@ TEST(NextTurn, AfterAValueThatEndsTheModelsTextsTheEndIsLeftOut) {
             expected(joined(joined(kFirst, answer()), {4, 5, 6}), 1));
 }
 
-TEST(NextTurn, AnAnswerThatWasCutOffIsEndedFirst) {
+TEST(NextTurn, AnEndIsAddedToAnAnswerThatWasCutOff) {
   Harness harness(fake_spec(), kModel);
   start(harness, 99, kAnswer);
   const auto reader = run(harness, turn_of({}, kNews, 6, 99));
@@ -183,7 +183,7 @@ TEST(NextTurn, ARewoundSessionHasItsEarlierEnd) {
   EXPECT_EQ(sample(harness, text_turn(6)), expected(joined(shorter, {7, 8, 4, 5, 6}), 6));
 }
 
-TEST(NextTurn, ARetryReadsWhatTheFirstTryRead) {
+TEST(NextTurn, ARetryReadsTheSameValues) {
   const int32_t end = answer().back();
   const std::vector<int32_t> news = {5, 6, 7, 8, 9, 10};
   for (const int turns : {1, 2, 3, 8}) {  // some cancel in the prompt, some after it

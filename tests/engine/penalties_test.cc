@@ -55,7 +55,7 @@ std::vector<int32_t> make_penalized(Harness& harness, const std::string& id) {
   return known;
 }
 
-TEST(EnginePenalties, CountWhatTheCallHasSampledAndSeeWhatCameBefore) {
+TEST(EnginePenalties, CountOnlySampledValuesOfTheCallButSeeEarlierValues) {
   Harness harness(fake_spec(), kModel);
   std::vector<int32_t> known = {1, 2};
   EXPECT_EQ(sample(harness, penalized(known, 20)), expected(known, 20));
@@ -72,14 +72,14 @@ TEST(EnginePenalties, CountWhatTheCallHasSampledAndSeeWhatCameBefore) {
   }
 }
 
-TEST(EnginePenalties, ACallWithoutThemLeavesNone) {
+TEST(EnginePenalties, ACallWithoutPenaltiesClearsThoseOfEarlierCalls) {
   Harness harness(fake_spec(), kModel);
   std::vector<int32_t> known = make_penalized(harness, "a");
   EXPECT_EQ(sample(harness, request_of({}, 5), "a"),
             FakeModel::expected(fake_spec(), known, 1, 0, 5));
 }
 
-TEST(EnginePenalties, EverySampleOfAPromptHasItsOwn) {
+TEST(EnginePenalties, EverySampleOfAPromptHasCountsOfItsOwn) {
   Harness harness(fake_spec(), kModel);
   GenerateRequest request = penalized({1, 2, 3}, 12);
   request.samples = 3;
@@ -144,7 +144,7 @@ TEST(EnginePenalties, ARetryCountsFromWhereTheFirstTryBegan) {
   }
 }
 
-TEST(EnginePenalties, APromptThatBeginsAsAnEarlierOneSeesItsOwnValues) {
+TEST(EnginePenalties, APromptWithACachedPrefixSeesItsOwnValues) {
   EngineOptions options;
   options.prefix_cache_bytes = 1 << 20;
   options.prefix_least = 2;
@@ -183,7 +183,7 @@ TEST(ValidatePenalties, EachFaultIsNamedWithItsRange) {
   EXPECT_EQ(refusal({.logit_bias = {{3, 1}}}, 0), "") << "it looks at no value";
 }
 
-TEST(ValidatePenalties, AMixtureTakesNone) {
+TEST(ValidatePenalties, PenaltiesNeedACategoricalHead) {
   Spec digits = fake_spec();
   digits.head = {HeadKind::kMixtureOfLogistics, 256, 10};
   EXPECT_THAT(validate_penalties({.presence = 1}, digits, 0).message(),

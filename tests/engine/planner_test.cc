@@ -90,7 +90,7 @@ TEST(Planner, AnUnneededShareGoesToTheOldest) {
   EXPECT_EQ(inputs_of(result), (std::map<int, int>{{0, 18}, {1, 10}, {2, 2}}));
 }
 
-TEST(Planner, ManyStepsWhenAllDecodeAndEveryStreamHasRoom) {
+TEST(Planner, PlansManyStepsIfAllRowsDecodeAndEveryStreamHasRoom) {
   Candidate narrow = kDecode;
   EXPECT_EQ(plan({kDecode, kDecode}, {.rows = 8, .values = 8, .steps = 16}).steps, 16);
   narrow.room = 3;
@@ -131,7 +131,7 @@ TEST(Planner, CallersTakeTurnsWhereThereAreMoreThanRows) {
   for (int account = 0; account < 6; ++account) EXPECT_EQ(rows[account], 20) << account;
 }
 
-TEST(Planner, CallersShareWhatPromptsMayTake) {
+TEST(Planner, CallersShareTheBudgetOfPromptsEqually) {
   std::vector<Candidate> candidates(255, of(0, prompt(1'000'000)));
   candidates.push_back(of(1, prompt(1'000'000)));
   for (const int chunk : {1, 64}) {
@@ -145,7 +145,7 @@ TEST(Planner, CallersShareWhatPromptsMayTake) {
 }
 
 // Rows and values that one caller does not need go to the others.
-TEST(Planner, NothingOfTheBudgetIsLeftWhereAnyCallerNeedsIt) {
+TEST(Planner, TheWholeBudgetIsUsedWhileAnyCallerNeedsIt) {
   const Plan result = plan({of(0, prompt(2)), of(1, prompt(3)), of(1, prompt(100)),
                             of(1, prompt(100)), of(1, prompt(100))},
                            {.rows = 5, .values = 50, .steps = 1});
@@ -294,7 +294,7 @@ TEST(Planner, TheOldestIsFedFirstWhateverItsKind) {
             (std::map<int, int>{{1, 4}, {2, 4}}));
 }
 
-TEST(Planner, PromptsBesideDecodingRowsGetNoMoreThanTheirBound) {
+TEST(Planner, PromptsInAStepWithDecodingRowsKeepToTheirBound) {
   const ModelLimits limits = {.slots = 8, .rows = 8, .values = 64};
   Round round({kDecode, prompt(1000), score(1000), kDecode});
   round.feed = 10;

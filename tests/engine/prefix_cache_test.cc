@@ -41,7 +41,7 @@ TEST_F(PrefixCacheTest, TheLongestPrefixThatLeavesAValueIsFound) {
   EXPECT_EQ(cache_.use(key({1, 2, 3, 4}), at(1)), 6);
 }
 
-TEST_F(PrefixCacheTest, AKeyDoesNotDependOnHowItsValuesCame) {
+TEST_F(PrefixCacheTest, AKeyDoesNotDependOnHowItsValuesWereGrouped) {
   PrefixKey one = cache_.begin("ada");
   for (const int32_t value : {1, 2, 3}) cache_.extend(one, {&value, 1});
   EXPECT_EQ(one, key({1, 2, 3}));
@@ -56,7 +56,7 @@ TEST_F(PrefixCacheTest, ValuesBeforeThePromptCount) {
   EXPECT_FALSE(cache_.find(key({8}), Values{1, 2}).has_value());
 }
 
-TEST_F(PrefixCacheTest, NobodyFindsAPrefixOfAnotherOwner) {
+TEST_F(PrefixCacheTest, OwnersDoNotSharePrefixes) {
   cache_.add(key({1, 2}, "ada"), 5, at(1));
   EXPECT_EQ(found({1, 2, 3}, "bob"), -1);
   EXPECT_EQ(found({1, 2, 3}, ""), -1);
@@ -66,7 +66,7 @@ TEST_F(PrefixCacheTest, NobodyFindsAPrefixOfAnotherOwner) {
   EXPECT_EQ(cache_.use(key({1, 2}, "bob"), at(1)), 6);
 }
 
-TEST_F(PrefixCacheTest, TheOneUsedLongestAgoIsSurrenderedFirst) {
+TEST_F(PrefixCacheTest, TheLeastRecentlyUsedPrefixIsEvictedFirst) {
   EXPECT_FALSE(cache_.surrender().has_value());
   for (const int slot : {4, 5, 6}) cache_.add(key({slot}), slot, at(1));
   EXPECT_TRUE(cache_.full());
@@ -79,7 +79,7 @@ TEST_F(PrefixCacheTest, TheOneUsedLongestAgoIsSurrenderedFirst) {
   EXPECT_EQ(cache_.size(), 0);
 }
 
-TEST_F(PrefixCacheTest, TheStateOfAnAnswerGoesFirstAndAFoundOneLast) {
+TEST_F(PrefixCacheTest, StatesOfAnswersAreEvictedFirstAndFoundStatesLast) {
   cache_.add(key({4}), 4, at(1));
   cache_.use(key({4}), at(1));
   cache_.add(key({5}), 5, at(1));
@@ -87,7 +87,7 @@ TEST_F(PrefixCacheTest, TheStateOfAnAnswerGoesFirstAndAFoundOneLast) {
   for (const int slot : {6, 5, 4}) EXPECT_EQ(cache_.surrender(), slot);
 }
 
-TEST_F(PrefixCacheTest, FoundStatesAreProtectedUpToHalf) {
+TEST_F(PrefixCacheTest, FoundStatesAreProtectedUpToHalfOfTheCache) {
   for (const int slot : {5, 6}) cache_.add(key({slot}), slot, at(1));
   for (const int slot : {5, 6}) cache_.use(key({slot}), at(1));
   cache_.add(key({4}), 4, at(2));
@@ -105,7 +105,7 @@ TEST_F(PrefixCacheTest, AnUnusedPrefixExpires) {
   EXPECT_FALSE(cache_.expire(at(5)).has_value());
 }
 
-TEST(PrefixCache, OffItKeepsNothing) {
+TEST(PrefixCache, ACacheOfNoBytesKeepsNothing) {
   PrefixCache cache(0);
   EXPECT_FALSE(cache.on());
   EXPECT_TRUE(cache.full());

@@ -59,7 +59,7 @@ class PrefixTest : public testing::Test {
   std::shared_ptr<Reader> last_;
 };
 
-TEST_F(PrefixTest, APromptIsReadOnceAndItsAnswerNotAtAll) {
+TEST_F(PrefixTest, ARepeatedPromptAndItsAnswerAreNotReadAgain) {
   const Values prompt = counted(20);
   const Values answer = run(prompt);
   EXPECT_EQ(cached(), 0);
@@ -76,7 +76,7 @@ TEST_F(PrefixTest, APromptIsReadOnceAndItsAnswerNotAtAll) {
 }
 
 // An answer after a cache hit could have other bits than one without.
-TEST(Prefix, NothingIsKeptWhereTheBatchChangesBits) {
+TEST(Prefix, NothingIsCachedIfBatchesChangeBits) {
   const auto cached_of_a_second_call = [](bool is_unsteady) {
     auto model = std::make_unique<FakeModel>(fake_spec(), Harness::default_limits());
     model->is_unsteady = is_unsteady;
@@ -91,7 +91,7 @@ TEST(Prefix, NothingIsKeptWhereTheBatchChangesBits) {
   EXPECT_EQ(cached_of_a_second_call(true), 0);
 }
 
-TEST_F(PrefixTest, TheStateIsKeptWhereLaterPromptsPart) {
+TEST_F(PrefixTest, AStateIsKeptAtTheEndOfTheSharedPart) {
   GenerateRequest request = request_of(counted(20), 2);
   request.shared = 12;
   run(request);
@@ -101,7 +101,7 @@ TEST_F(PrefixTest, TheStateIsKeptWhereLaterPromptsPart) {
   EXPECT_EQ(cached(), 12);
 }
 
-TEST_F(PrefixTest, SharedBeyondThePromptIsItsEnd) {
+TEST_F(PrefixTest, ASharedPartLongerThanThePromptIsTheWholePrompt) {
   GenerateRequest request = request_of(counted(20), 2);
   for (const int64_t shared : {int64_t{20}, int64_t{1} << 40}) {
     request.shared = shared;
@@ -121,7 +121,7 @@ TEST_F(PrefixTest, EverySampleBeginsAtAKeptState) {
   }
 }
 
-TEST_F(PrefixTest, ASessionThatIsKeptBeginsThereToo) {
+TEST_F(PrefixTest, AKeptSessionBeginsAtACachedStateToo) {
   run(counted(20));
   GenerateRequest request = request_of(counted(20), 4);
   request.keep = true;
@@ -134,7 +134,7 @@ TEST_F(PrefixTest, ASessionThatIsKeptBeginsThereToo) {
   EXPECT_EQ(cached(), 0) << "a session has no prefix to look for";
 }
 
-TEST_F(PrefixTest, NobodyFindsWhatAnotherOwnerHasAsked) {
+TEST_F(PrefixTest, CallersDoNotSharePrefixes) {
   GenerateRequest request = request_of(counted(20), 2);
   request.caller.name = "ada";
   run(request);
@@ -145,7 +145,7 @@ TEST_F(PrefixTest, NobodyFindsWhatAnotherOwnerHasAsked) {
   EXPECT_EQ(cached(), 19);
 }
 
-TEST_F(PrefixTest, KeptStatesCountAsFreeAndGoWhenSlotsAreNeeded) {
+TEST_F(PrefixTest, CachedStatesCountAsFreeAndAreEvictedWhenSlotsAreNeeded) {
   for (int i = 0; i < 6; ++i) run(Values(20, i));
   EXPECT_EQ(harness_.engine->stats().sessions_free, 8);
   EXPECT_EQ(harness_.engine->stats().prefix_bytes, 8 * 8) << "all slots are full of them";
@@ -164,7 +164,7 @@ TEST_F(PrefixTest, AStateThatIsNotUsedExpires) {
   EXPECT_EQ(harness_.engine->stats().prefix_bytes, 0);
 }
 
-TEST_F(PrefixTest, ACancelledCallLeavesWhatItHadRead) {
+TEST_F(PrefixTest, TheValuesThatACancelledCallHasReadAreCached) {
   const auto reader = harness_.generate(request_of(counted(60), 1000));
   for (int turn = 0; turn < 6; ++turn) harness_.turn();
   reader->stream->cancel();
@@ -180,7 +180,7 @@ class OnePrefixSlotTest : public PrefixTest {
   OnePrefixSlotTest() : PrefixTest({.slots = 2, .rows = 8, .values = 16, .steps = 1}) {}
 };
 
-TEST_F(OnePrefixSlotTest, TheStateThatACallNeedsIsTheLastToGo) {
+TEST_F(OnePrefixSlotTest, TheCachedStateThatACallNeedsIsEvictedLast) {
   run(counted(20));
   EXPECT_EQ(harness_.engine->stats().prefix_bytes, 2 * 8);
   run(counted(20));  // takes one of the two slots
@@ -199,7 +199,7 @@ class SixPrefixSlotsTest : public PrefixTest {
 
 // A program asks for a title, tags and follow-ups after each turn. The client does not send the
 // answers back, as if they were all reasoning text.
-TEST_F(SixPrefixSlotsTest, ThreeShortCallsATurnLeaveTheChatsPrefix) {
+TEST_F(SixPrefixSlotsTest, ThreeShortCallsPerTurnDoNotEvictThePrefixOfTheChat) {
   Values chat = counted(20);
   int64_t kept = 0;
   for (int turn = 0; turn < 8; ++turn) {
@@ -215,7 +215,7 @@ TEST_F(SixPrefixSlotsTest, ThreeShortCallsATurnLeaveTheChatsPrefix) {
 }
 
 // Cached prefixes of old conversations leave room for those of new ones.
-TEST_F(SixPrefixSlotsTest, ANewConversationFindsItsPrefixBesideOldOnes) {
+TEST_F(SixPrefixSlotsTest, PrefixesOfOldConversationsLeaveRoomForANewOne) {
   for (int i = 0; i < 4; ++i) {
     for (int again = 0; again < 2; ++again) run(Values(20, i));
   }
@@ -225,7 +225,7 @@ TEST_F(SixPrefixSlotsTest, ANewConversationFindsItsPrefixBesideOldOnes) {
   EXPECT_EQ(cached(), 19);
 }
 
-TEST(Prefix, BytesBoundWhatIsKept) {
+TEST(Prefix, CachedStatesKeepToTheBoundOfBytes) {
   Harness harness(fake_spec(), Harness::default_limits(), options_with(3 * 8 + 7));
   for (int i = 0; i < 6; ++i) {
     harness.generate(request_of(Values(20, i), 3));
@@ -235,7 +235,7 @@ TEST(Prefix, BytesBoundWhatIsKept) {
   EXPECT_EQ(harness.engine->stats().prefix_bytes, 3 * 8);
 }
 
-TEST(Prefix, OffNothingIsKeptOrCounted) {
+TEST(Prefix, WithoutACacheNothingIsKeptOrCounted) {
   Harness harness;
   for (int i = 0; i < 2; ++i) {
     const auto reader = harness.generate(request_of(counted(40), 3));
@@ -246,7 +246,7 @@ TEST(Prefix, OffNothingIsKeptOrCounted) {
   EXPECT_EQ(harness.engine->metrics().prefix_misses.value(), 0);
 }
 
-TEST(Prefix, ShortOnesAreNotKept) {
+TEST(Prefix, ShortPrefixesAreNotKept) {
   Harness harness(fake_spec(), Harness::default_limits(), options_with(1 << 20, 16));
   for (const int values : {2, 3}) {
     harness.generate(request_of(counted(12), values));
@@ -258,7 +258,7 @@ TEST(Prefix, ShortOnesAreNotKept) {
   EXPECT_EQ(harness.engine->stats().prefix_bytes, 8) << "with its answer it is long enough";
 }
 
-TEST(Prefix, TheFirstValueOfTheModelIsPartOfIt) {
+TEST(Prefix, APrefixIncludesTheFirstValueOfTheModel) {
   Harness harness(fake_spec(0, true), Harness::default_limits(), options_with(1 << 20));
   GenerateRequest request = request_of(counted(20), 3);
   request.begin = true;
@@ -272,7 +272,7 @@ TEST(Prefix, TheFirstValueOfTheModelIsPartOfIt) {
   }
 }
 
-TEST(Prefix, ASessionThatCanBeRewoundReadsAll) {
+TEST(Prefix, WithRewindAKeptSessionReadsItsWholePrompt) {
   EngineOptions options = options_with(1 << 20);
   options.rewind_values = 30;
   options.rewind_every = 4;
@@ -341,7 +341,7 @@ class PrefixBitsTest : public testing::TestWithParam<std::tuple<Precision, Famil
   }
 };
 
-TEST_P(PrefixBitsTest, WherePromptsPart) {
+TEST_P(PrefixBitsTest, AtEveryLengthOfTheSharedPart) {
   const Values prompt = counted(kPrompt, kVocabulary);
   const HarnessRun alone = cold(prompt);
   for (const int batch_values : {64, 5, 1}) {
@@ -354,7 +354,7 @@ TEST_P(PrefixBitsTest, WherePromptsPart) {
   }
 }
 
-TEST_P(PrefixBitsTest, AfterAnAnswerThatWasSampled) {
+TEST_P(PrefixBitsTest, AfterASampledAnswer) {
   CpuModel made = make(64);
   Harness harness(std::move(made.model), options_with(int64_t{1} << 40));
   Values prompt = counted(4, kVocabulary);
@@ -391,7 +391,7 @@ INSTANTIATE_TEST_SUITE_P(Blocks, PrefixBitsTest,
 
 // A model that takes prompts in chunks caches states only at the ends of chunks, because values
 // read in chunks and values read in steps give different bits.
-TEST(PrefixBits, OfPromptsInChunks) {
+TEST(PrefixBits, InAPromptReadInChunks) {
   const auto made = [](Backend& backend) {
     auto model = make_model(random_bundle(small_symbol_spec(), 3), backend,
                             {.slots = 6, .rows = 6, .values = 100, .steps = 2});

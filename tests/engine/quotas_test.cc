@@ -19,7 +19,7 @@ Caller paced_caller(const std::string& account, int64_t values_per_second) {
   return caller;
 }
 
-TEST(Scheduler, AnAccountHasItsValuesASecondAndNoMore) {
+TEST(Scheduler, AnAccountGetsItsQuotaOfValuesPerSecond) {
   Harness harness;
   GenerateRequest request = request_of({1}, 10'000);
   request.caller = paced_caller("slow", 100);
@@ -35,7 +35,7 @@ TEST(Scheduler, AnAccountHasItsValuesASecondAndNoMore) {
   EXPECT_FALSE(reader->end.has_value()) << "it is paced, not ended";
 }
 
-TEST(Scheduler, ARunningStreamKeepsToAQuotaThatChanges) {
+TEST(Scheduler, ARunningStreamFollowsAChangedQuota) {
   Harness harness;
   GenerateRequest request = request_of({1}, 10'000);
   request.caller = paced_caller("slow", 100);
@@ -91,7 +91,7 @@ TEST(Scheduler, APacedAccountDoesNotHoldUpOthers) {
   EXPECT_LT(slow->values[0].size(), 4U);
 }
 
-TEST(Scheduler, AnAccountThatIsFarBehindIsRefusedWithTheTimeToWait) {
+TEST(Scheduler, AnAccountFarBeyondItsQuotaIsRefusedWithARetryTime) {
   Harness harness;
   GenerateRequest request = request_of(std::vector<int32_t>(16, 1), 10);
   request.caller = paced_caller("ada", 2);

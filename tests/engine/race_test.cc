@@ -192,7 +192,7 @@ class Racer {
   std::vector<int32_t> known_;  // of the thread's own session
 };
 
-TEST(Race, SessionsOfManyThreadsStayWhatTheyAre) {
+TEST(Race, ManyThreadsDoNotDisturbEachOthersSessions) {
   const Clock clock;
   Engine engine(std::make_unique<FakeModel>(fake_spec(), limits(), kStateBytes), options(), clock);
   std::vector<std::thread> threads;

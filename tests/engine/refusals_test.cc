@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-TEST(Refusals, SayWhatRefused) {
+TEST(Refusals, NameTheirReason) {
   EXPECT_EQ(draining_status().reason(), "draining");
   EXPECT_EQ(shutting_down().reason(), "draining");
   EXPECT_EQ(mailbox_full().reason(), "mailbox");
@@ -21,7 +21,7 @@ TEST(Refusals, SayWhatRefused) {
   EXPECT_EQ(device_failed("m", {Code::kInternal, "gone"}).reason(), "device");
 }
 
-TEST(Refusals, ACallThatCanNeverBeServedIsNotRefusedForWant) {
+TEST(Refusals, ACallThatCanNeverBeServedHasNoReasonToRetry) {
   EXPECT_EQ(no_room(3, 0, 2, 0).reason(), "");
   EXPECT_EQ(no_room(2, 0, 2, 1).code(), Code::kInvalidArgument) << "a stored state keeps its slot";
   EXPECT_EQ(share_used_up(3, 0, 2).reason(), "");
@@ -46,7 +46,7 @@ TEST(Refusals, OnlyACallThatMayWaitIsToldToWait) {
             others_wait(2, false).message() + ", or set max_queue_time to wait");
 }
 
-TEST(Refusals, OfASessionNameItAsTheRequestDoes) {
+TEST(Refusals, NameTheSessionByTheFieldOfTheRequest) {
   EXPECT_EQ(no_session("a", fields::kId).field(), fields::kId);
   EXPECT_EQ(no_session("a", fields::kId).message(), "no session 'a'");
   EXPECT_EQ(no_session("a", fields::kSession).field(), fields::kSession);

@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-TEST(RequestDigest, EqualRequestsHaveOneDigestWhoeverHoldsTheirMemory) {
+TEST(RequestDigest, FieldsThatDoNotChangeTheAnswerDoNotChangeTheDigest) {
   GenerateRequest request = request_of({1, 2, 3}, 10);
   const RequestDigest digest = digest_of(request);
   request.prompt.reserve(1000);
@@ -21,7 +21,7 @@ TEST(RequestDigest, EqualRequestsHaveOneDigestWhoeverHoldsTheirMemory) {
   EXPECT_EQ(digest_of(request), digest);
 }
 
-TEST(RequestDigest, EveryFieldChangesIt) {
+TEST(RequestDigest, EveryFieldThatChangesTheAnswerChangesTheDigest) {
   const std::vector<int32_t> two = {1, 0};
   const std::vector<std::vector<int32_t>> one_stop = {{1, 2}};
   const std::vector<std::vector<int32_t>> two_stops = {{1}, {2}};

@@ -80,7 +80,7 @@ TEST_F(RetryTest, ACallThatStillRunsIsTakenOver) {
   EXPECT_TRUE(again->end->ok());
 }
 
-TEST_F(RetryTest, AStopSequenceIsFoundAcrossTheTries) {
+TEST_F(RetryTest, AStopSequenceIsFoundAcrossRetries) {
   const auto all = expected({1}, 30);
   GenerateRequest request = retryable({1}, 30);
   request.stop = {{all[3], all[4], all[5]}};
@@ -96,7 +96,7 @@ TEST_F(RetryTest, AStopSequenceIsFoundAcrossTheTries) {
   EXPECT_EQ(again->values[0].size(), 6U);
 }
 
-TEST_F(RetryTest, AStopTextIsFoundAcrossTheTries) {
+TEST_F(RetryTest, AStopTextIsFoundAcrossRetries) {
   const auto all = expected({1}, 30);
   GenerateRequest request = retryable({1}, 30);
   request.tokenizer = number_tokenizer();
@@ -123,7 +123,7 @@ TEST_F(RetryTest, AnotherRequestUnderTheSameIdIsRefused) {
   EXPECT_THAT(other->end->message(), testing::HasSubstr("'call-1' was used for another request"));
 }
 
-TEST(RetryMemory, ARecordHoldsNoMoreBytesThanItMay) {
+TEST(RetryMemory, ARecordKeepsToItsLimitOfBytes) {
   EngineOptions options;
   options.record_bytes = 10 * static_cast<int64_t>(sizeof(StreamValue));
   Harness harness(fake_spec(), Harness::default_limits(), options);
@@ -146,7 +146,7 @@ TEST(RetryMemory, ARecordHoldsNoMoreBytesThanItMay) {
 
 // A record lives as long as the session of its call, so it must keep neither a long prompt nor room
 // for values that were never sampled.
-TEST(RetryMemory, ARecordKeepsNeitherThePromptNorRoomForMoreValues) {
+TEST(RetryMemory, ARecordHoldsMemoryOnlyForItsSampledValues) {
   constexpr int kSessions = 20;
   Harness harness(fake_spec(), {.slots = 2 * kSessions, .rows = 1, .values = 1 << 20, .steps = 1});
   const auto in_use = [] {
@@ -171,7 +171,7 @@ TEST(RetryMemory, ARecordKeepsNeitherThePromptNorRoomForMoreValues) {
   EXPECT_LT((in_use() - before) / kSessions, 128 << 10);
 }
 
-TEST_F(RetryTest, ALaterCallEndsWhatCanBeRetried) {
+TEST_F(RetryTest, ALaterCallOfTheSessionEndsRetriesOfTheEarlierOne) {
   const GenerateRequest request = retryable({1}, 5);
   harness_.generate(request);
   harness_.run();
@@ -231,7 +231,7 @@ TEST_F(RetryTest, ASessionThatIsSentAgainIsNotBusy) {
 }
 
 // Otherwise retries whose clients do not read would keep any number of records alive.
-TEST_F(RetryTest, WhatTheSessionHasForgottenIsNotSentOn) {
+TEST_F(RetryTest, ARetryIsAbortedWhenItsSessionDropsTheRecord) {
   const GenerateRequest request = retryable({1}, 40);
   GenerateRequest next = request_of({}, 5);
   next.session = "a";
@@ -399,7 +399,7 @@ TEST_F(StoredRetryTest, ARecordDoesNotChangeAfterItsCall) {
   EXPECT_EQ(request_.stored->record.lock()->values.size(), 30U);
 }
 
-TEST_F(StoredRetryTest, WithoutARecordACallThatWasSavedDoesNotRunAgain) {
+TEST_F(StoredRetryTest, ASavedCallWithoutARecordDoesNotRunAgain) {
   make(100);
   EXPECT_EQ(make_elsewhere(nullptr)->end->message(), "it was saved");
   EXPECT_EQ(other_->get("a")->position, 39);
@@ -413,7 +413,7 @@ TEST_F(StoredRetryTest, AnotherRequestUnderTheSameIdIsRefused) {
 }
 
 // Anyone who can write to a store can write false records.
-TEST_F(StoredRetryTest, ARecordThatCannotBeIsRefused) {
+TEST_F(StoredRetryTest, AnInconsistentRecordIsRefused) {
   const std::vector<std::function<void(CallRecord&)>> wrongs = {
       [](auto& record) { record.values.pop_back(); },
       [](auto& record) { record.position = 1; },
@@ -438,7 +438,7 @@ TEST_F(StoredRetryTest, ARecordThatCannotBeIsRefused) {
   EXPECT_EQ(make_elsewhere(late)->end->code(), Code::kDataLoss);
 }
 
-TEST(RetryMemory, ARecordOfAStoreHoldsNoMoreBytesThanItMay) {
+TEST(RetryMemory, ARecordOfAStoreKeepsToItsLimitOfBytes) {
   EngineOptions options;
   options.record_bytes = 10 * static_cast<int64_t>(sizeof(StreamValue));
   GenerateRequest request = retryable({1}, 11);

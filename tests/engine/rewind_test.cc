@@ -109,7 +109,7 @@ TEST(Rewind, ContinuesLikeASessionThatStoppedThere) {
 }
 
 // If prompts are read in chunks, the sums depend on which values shared a chunk.
-TEST(Rewind, GoesOnLikeASessionThatStoppedThereWhereChunksHaveSumsOfTheirOwn) {
+TEST(Rewind, ContinuesLikeASessionThatStoppedThereIfPromptsAreReadInChunks) {
   constexpr int kChunk = 8;
   constexpr int kGiven = 37;
   const EngineOptions options = options_of(30, kChunk);
@@ -127,7 +127,7 @@ TEST(Rewind, GoesOnLikeASessionThatStoppedThereWhereChunksHaveSumsOfTheirOwn) {
   }
 }
 
-TEST(Rewind, GoesToTheStartAndOnFromThere) {
+TEST(Rewind, GoesToTheStartAndContinuesFromThere) {
   Harness harness = harness_of(20, 4);
   make_session(harness, "a", 9, 5);
   const auto back = harness.rewind("a", 0);
@@ -185,7 +185,7 @@ TEST(Rewind, ValuesAfterARewindCanBeUndoneToo) {
   }
 }
 
-TEST(Rewind, FeedsNoMoreValuesAgainThanLieBetweenTwoSnapshots) {
+TEST(Rewind, FeedsAtMostTheValuesBetweenTwoSnapshotsAgain) {
   const EngineOptions options = options_of(20, 6);
   Harness harness(fake_spec(), limits_of(options, 4), options);
   make_session(harness, "a", 30, 30);
@@ -196,7 +196,7 @@ TEST(Rewind, FeedsNoMoreValuesAgainThanLieBetweenTwoSnapshots) {
   }
 }
 
-TEST(Rewind, SaysHowFarItCanGo) {
+TEST(Rewind, RefusalsNameTheOldestPosition) {
   Harness harness = harness_of(20, 4);
   make_session(harness, "a", 30, 20);
   const auto refused = [&](const std::string& id, int64_t position) {
@@ -221,7 +221,7 @@ TEST(Rewind, SaysHowFarItCanGo) {
   EXPECT_EQ(refused("a", 40).code(), Code::kUnavailable);
 }
 
-TEST(Rewind, IsRefusedWhereNothingIsKept) {
+TEST(Rewind, IsRefusedIfTheServerKeepsNoSnapshots) {
   Harness harness;
   make_session(harness, "a", 5, 0);
   const Status refused = harness.rewind("a", 4).status();
@@ -240,7 +240,7 @@ TEST(Rewind, ASessionThatRunsIsBusy) {
   EXPECT_EQ(harness.rewind("a", 2).status().code(), Code::kAborted);
 }
 
-TEST(Rewind, ASessionThatComesFromElsewhereBeginsItsPastThere) {
+TEST(Rewind, ASessionMadeFromAStateCannotRewindBeforeThatState) {
   Harness harness = harness_of(20, 4);
   std::vector<int32_t> known = make_session(harness, "a", 10, 0);
   ASSERT_TRUE(harness.fork("a", {"fork"}).ok());
@@ -267,7 +267,7 @@ TEST(Rewind, ASessionThatComesFromElsewhereBeginsItsPastThere) {
             expected_after(known, 10));
 }
 
-TEST(Rewind, ACallThatKeepsNothingLeavesThePastAsItIs) {
+TEST(Rewind, ACallWithoutKeepLeavesTheSnapshotsUnchanged) {
   Harness harness = harness_of(20, 4);
   const std::vector<int32_t> known = make_session(harness, "a", 10, 5);
   GenerateRequest request = request_of({8}, 9);
@@ -279,7 +279,7 @@ TEST(Rewind, ACallThatKeepsNothingLeavesThePastAsItIs) {
   EXPECT_EQ(try_on(harness, "a"), expected_after(known, 7));
 }
 
-TEST(Rewind, ValuesThatScoreKeepsAreOfThePast) {
+TEST(Rewind, CanGoBackIntoValuesThatScoreHasKept) {
   Harness harness = harness_of(20, 4);
   std::vector<int32_t> known = make_session(harness, "a", 5, 0);
   const auto scoring = harness.engine->start_score({}, {"a", {}}, false, true);
@@ -300,7 +300,7 @@ TEST(Rewind, ValuesThatScoreKeepsAreOfThePast) {
   }
 }
 
-TEST(Rewind, ASlotsNextSessionKnowsNothingOfTheLast) {
+TEST(Rewind, TheNextSessionOfASlotHasNoSnapshotsOfTheLastOne) {
   Harness harness = harness_of(20, 4);
   for (const std::string id : {"a", "b"}) {
     const std::vector<int32_t> known =
@@ -311,7 +311,7 @@ TEST(Rewind, ASlotsNextSessionKnowsNothingOfTheLast) {
   }
 }
 
-TEST(Rewind, TheCallThatWasUndoneIsNotSentAgain) {
+TEST(Rewind, ARetryOfAnUndoneCallRunsAgain) {
   Harness harness = harness_of(20, 4);
   make_session(harness, "a", 5, 0);
   GenerateRequest request = request_of({7}, 6);
@@ -409,7 +409,7 @@ TEST(Rewind, SnapshotsThatAreDueTogetherTakeTurns) {
 }
 
 // On the CPU, with other calls: the bits equal those of a session that stopped there.
-TEST(Rewind, BitsAreThoseOfASessionThatStoppedThere) {
+TEST(Rewind, HasTheBitsOfASessionThatStoppedThere) {
   for (const Spec& spec : small_family_specs()) {
     const Bundle bundle = random_bundle(spec, 3);
     const EngineOptions options = options_of(12, 4);

@@ -80,7 +80,7 @@ TEST(Scheduler, AFullMailboxRefusesAtOnce) {
   EXPECT_TRUE(refused->end->retry_after().has_value());
 }
 
-TEST(Scheduler, AFullMailboxTakesTheStateOfACallThatHasRun) {
+TEST(Scheduler, AFullMailboxTakesTheStateOfAnAdmittedCall) {
   EngineOptions options;
   options.mailbox = 1;
   Harness harness(fake_spec(), Harness::default_limits(), options);

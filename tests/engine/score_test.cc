@@ -27,7 +27,7 @@ class ScoreTest : public testing::Test {
   Harness harness_;
 };
 
-TEST_F(ScoreTest, EveryValueButTheFirstIsScoredWhateverTheChunks) {
+TEST_F(ScoreTest, EveryValueExceptTheFirstIsScoredInChunksOfAnySize) {
   std::vector<int32_t> values(50);
   for (int i = 0; i < 50; ++i) values[i] = i * 13 % 100;
   for (const size_t chunk : {1, 2, 7, 50}) {
@@ -50,7 +50,7 @@ TEST_F(ScoreTest, EveryValueButTheFirstIsScoredWhateverTheChunks) {
   }
 }
 
-TEST_F(ScoreTest, TheMostLikelyValuesComeWhereTheyAreAskedFor) {
+TEST_F(ScoreTest, TheMostLikelyValuesAreReturnedOnRequest) {
   const auto call = *harness_.engine->start_score({}, {}, false, false, Duration(0), 2);
   const auto scored = score(call, {1, 2, 3});
   ASSERT_TRUE(scored.ok()) << scored.status().to_string();
@@ -86,7 +86,7 @@ TEST_F(ScoreTest, ASessionContinuesAfterTheValuesThatItKeeps) {
             Code::kInvalidArgument);
 }
 
-TEST_F(ScoreTest, ValuesAreKeptOnlyWhereTheCallerExpectsTheSession) {
+TEST_F(ScoreTest, ValuesAreKeptOnlyAtTheExpectedPosition) {
   ASSERT_TRUE(harness_.create("a").ok());
   const auto call_at = [&](int64_t position) {
     const Origin origin = {.session = "a", .state = {}, .expected_position = position};
@@ -131,7 +131,7 @@ TEST_F(ScoreTest, ARetryDoesNotContinueAfterKeptValues) {
   EXPECT_EQ(harness_.get("a")->position, 8);
 }
 
-TEST_F(ScoreTest, ASessionIsScoredFromAndNotChanged) {
+TEST_F(ScoreTest, ScoringFromASessionDoesNotChangeIt) {
   GenerateRequest request = request_of({1, 2, 3}, 0);
   ASSERT_TRUE(harness_.create("a").ok());
   request.session = "a";
@@ -158,7 +158,7 @@ TEST_F(ScoreTest, CallsFromASessionKeepItAlive) {
   }
 }
 
-TEST_F(ScoreTest, FaultsAreNamed) {
+TEST_F(ScoreTest, InvalidCallsAreRefused) {
   auto call = *harness_.engine->start_score({}, {.session = "nobody", .state = {}});
   EXPECT_EQ(score(call, {1}).status().code(), Code::kNotFound);
   call = *harness_.engine->start_score({}, {});
@@ -186,7 +186,7 @@ TEST_F(ScoreTest, CancelledWhileAChunkWaitsItStillEndsOnce) {
 }
 
 // A full mailbox does not end a call that was admitted.
-TEST_F(ScoreTest, AnAdmittedCallGoesOnWhenTheMailboxIsFull) {
+TEST_F(ScoreTest, AnAdmittedCallContinuesWhenTheMailboxIsFull) {
   EngineOptions options;
   options.mailbox = 1;
   Harness harness(fake_spec(), Harness::default_limits(), options);
@@ -252,7 +252,7 @@ TEST_F(ScoreTest, DrainingLetsRunningCallsContinue) {
 }
 
 // A call that starts after another has ended finds its slot free, even within one turn.
-TEST_F(ScoreTest, TheSlotOfACallThatEndsIsThereForTheNext) {
+TEST_F(ScoreTest, ACallThatStartsAfterAnotherEndsGetsItsSlot) {
   Harness harness(fake_spec(), {.slots = 1, .rows = 1, .values = 4, .steps = 1});
   const auto begin = [&](std::optional<Status>& outcome) {
     auto call = *harness.engine->start_score({}, {});

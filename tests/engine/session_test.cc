@@ -39,7 +39,7 @@ TEST(SessionDeathTest, AnEventThatCannotHappenStopsTheProcess) {
   EXPECT_DEATH(session.apply(E::kPause), "table");
 }
 
-TEST(SessionTable, KeepsOwnersApartAndPagesById) {
+TEST(SessionTable, SeparatesOwnersAndPagesById) {
   SessionTable table;
   for (const char* id : {"c", "a", "b"}) {
     Session session;
@@ -62,7 +62,7 @@ TEST(SessionTable, KeepsOwnersApartAndPagesById) {
   EXPECT_EQ(rest.next, "");
 }
 
-TEST(SessionTable, ErasesOnlySessionsThatHaveRestedForLong) {
+TEST(SessionTable, ErasesOnlySessionsThatAreIdleLongEnough) {
   SessionTable table;
   for (const char* id : {"works", "rests", "came"}) {
     Session session;
@@ -83,7 +83,7 @@ TEST(SessionTable, ErasesOnlySessionsThatHaveRestedForLong) {
 
 // 20,000 sessions that stay come before 20,000 that expire. A search from the start for each
 // expired session would take seconds.
-TEST(SessionTable, ExpiryIsOnePass) {
+TEST(SessionTable, ExpiryTakesOnePass) {
   constexpr int kSessions = 20000;
   SessionTable table;
   for (int i = 0; i < 2 * kSessions; ++i) {

@@ -54,7 +54,7 @@ class SessionsTest : public testing::Test {
   Sessions sessions_{model_, options_};
 };
 
-TEST_F(SessionsTest, ResolveGivesARestingSessionAndNamesWhatIsWrong) {
+TEST_F(SessionsTest, ResolveFindsAnIdleSessionOrNamesTheFault) {
   ASSERT_TRUE(sessions_.create({"me", "a"}, {}, kNow).ok());
   const Result<Session*> found = sessions_.resolve({"me", "a"}, fields::kId);
   ASSERT_TRUE(found.ok());
@@ -78,7 +78,7 @@ TEST_F(SessionsTest, AnAnonymousSessionEndsWithItsCallAndANamedOneRests) {
   EXPECT_EQ(sessions_.find({"me", "a"}), &named);
 }
 
-TEST_F(SessionsTest, ACopyHasTheStateAndAResetSlotHasNone) {
+TEST_F(SessionsTest, ACopyHasTheSameStateAndAResetSlotHasNone) {
   Session& from = sessions_.open({"me", "a"}, {});
   sessions_.reset(from);
   const uint64_t empty = state_of(from);
@@ -125,7 +125,7 @@ TEST_F(SessionsTest, SlotsOfStoredStatesNeverComeFree) {
   EXPECT_TRUE(sessions_.take_room(3, {}).ok());
 }
 
-TEST_F(SessionsTest, ASessionThatNeverFitsIsNoFaultOfAField) {
+TEST_F(SessionsTest, ASessionThatNeverFitsNamesNoField) {
   for (const char* const name : {"s", "t", "u"}) ASSERT_TRUE(sessions_.open_state(name).ok());
   const Status refused = sessions_.create({"me", "a"}, {}, kNow).status();
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
@@ -184,7 +184,7 @@ TEST_F(SessionsTest, OnlyRestingSessionsExpire) {
   EXPECT_EQ(sessions_.free_slots(), 2);
 }
 
-TEST_F(SessionsTest, ASpareSessionMakesRoomTheOneThatHasRestedLongestFirst) {
+TEST_F(SessionsTest, TheSpareSessionThatIsIdleLongestIsEvictedFirst) {
   for (const char* const id : {"a", "b", "c"}) create(id);
   save("b");
   save("a");
@@ -202,7 +202,7 @@ TEST_F(SessionsTest, ASpareSessionMakesRoomTheOneThatHasRestedLongestFirst) {
   EXPECT_EQ(sessions_.free_slots(), 1);
 }
 
-TEST_F(SessionsTest, ASessionIsSpareWhileItRestsAsItWasSaved) {
+TEST_F(SessionsTest, AnIdleSessionIsSpareWhileItsSavedStateIsCurrent) {
   create("a");
   Session& session = *sessions_.find({"me", "a"});
   const auto is_spare = [&] {

@@ -567,7 +567,7 @@ uint64_t environment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-TEST(Simulation, ThousandsOfSeedsKeepTheBooks) {
+TEST(Simulation, RandomCallsOfThousandsOfSeedsKeepEveryInvariant) {
   const bool one = std::getenv("RUNNEL_SIMULATION_SEED") != nullptr;
   const uint64_t first = environment("RUNNEL_SIMULATION_SEED", 0);
   const uint64_t count = one ? 1 : environment("RUNNEL_SIMULATION_SEEDS", 3000);

@@ -55,14 +55,14 @@ TEST_F(SlotQueueTest, ACallerWhoJoinsComesLastInTheRound) {
   EXPECT_THAT(all(), ElementsAre(21, 12, 31, 22, 13));
 }
 
-TEST_F(SlotQueueTest, HoldsNoMoreCallsThanItMay) {
+TEST_F(SlotQueueTest, KeepsToItsLimitOfCalls) {
   for (int i = 1; i <= 16; ++i) EXPECT_TRUE(add("a", i));
   EXPECT_FALSE(add("b", 17));
   EXPECT_EQ(next(), 1);
   EXPECT_TRUE(add("b", 17));
 }
 
-TEST_F(SlotQueueTest, HoldsNoMoreBytesThanItMayButASingleCall) {
+TEST_F(SlotQueueTest, KeepsToItsLimitOfBytesExceptForASingleCall) {
   EXPECT_TRUE(add("a", 2000));
   EXPECT_FALSE(add("a", 1));
   EXPECT_EQ(next(), 2000);
@@ -85,7 +85,7 @@ TEST_F(SlotQueueTest, FreeSlotsAreReservedForTheCallThatHasItsTurn) {
   EXPECT_FALSE(queue_.keeps());
 }
 
-TEST_F(SlotQueueTest, ACallKeepsSlotsForASecondEachAndThenTheOthersHaveTheirTurns) {
+TEST_F(SlotQueueTest, ACallReservesSlotsForASecondEachBeforeOthersGetTheirTurns) {
   add("a", 11, 4);
   add("a", 12);
   add("b", 21);
@@ -109,7 +109,7 @@ TEST_F(SlotQueueTest, ASingleCallReservesSlotsHalfOfTheTime) {
   EXPECT_EQ(next(4), 11);
 }
 
-TEST_F(SlotQueueTest, CallsThatTakeTurnsInKeepingLeaveSlotsToOthers) {
+TEST_F(SlotQueueTest, CallsThatTakeTurnsInReservingLeaveSlotsToOthers) {
   add("a", 11, 4);
   add("b", 21, 4);
   for (int i = 0; i < 24; ++i, now_ += kSecond) {
@@ -118,7 +118,7 @@ TEST_F(SlotQueueTest, CallsThatTakeTurnsInKeepingLeaveSlotsToOthers) {
   }
 }
 
-TEST_F(SlotQueueTest, WhileNothingIsKeptForManyACallThatNeedsOneStillComesFirst) {
+TEST_F(SlotQueueTest, ACallForOneSlotComesFirstWhileNoSlotsAreReserved) {
   add("a", 11, 4);
   EXPECT_EQ(next(3), 0);
   now_ += 4 * kSecond;
@@ -130,7 +130,7 @@ TEST_F(SlotQueueTest, WhileNothingIsKeptForManyACallThatNeedsOneStillComesFirst)
   EXPECT_EQ(next(1), 21);
 }
 
-TEST_F(SlotQueueTest, KeepsForACallThatIsNotTakenYet) {
+TEST_F(SlotQueueTest, ReservesASlotForACallThatIsNotTakenYet) {
   add("a", 11);
   add("b", 21);
   const auto any = [](const QueuedCall&) { return true; };
@@ -176,7 +176,7 @@ TEST_F(SlotQueueTest, ACallerWhoLeavesIsForgotten) {
 }
 
 // If no call comes or leaves, the places that clients are told come true.
-TEST_F(SlotQueueTest, TheOrderIsThatOfTheTurns) {
+TEST_F(SlotQueueTest, CallsAreServedInTheReportedOrder) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     for (int64_t name = 1; name <= 12; ++name) {
@@ -189,7 +189,7 @@ TEST_F(SlotQueueTest, TheOrderIsThatOfTheTurns) {
   }
 }
 
-TEST(SlotRate, IsThatOfTheTimeInWhichCallsWait) {
+TEST(SlotRate, CountsOnlyTheTimeInWhichCallsWait) {
   SlotRate rate;
   TimePoint now(kSecond);
   rate.note(now, 5, false);
@@ -205,7 +205,7 @@ TEST(SlotRate, IsThatOfTheTimeInWhichCallsWait) {
   EXPECT_NEAR(std::chrono::duration<double>(same).count(), 1.0, 1e-9);
 }
 
-TEST(SlotRate, FollowsWhatIsNewAndForgetsWhatIsOld) {
+TEST(SlotRate, FollowsRecentReleasesAndForgetsOldOnes) {
   SlotRate rate;
   TimePoint now(kSecond);
   rate.note(now, 0, true);

@@ -41,7 +41,7 @@ TEST(StatePool, ClaimedStatesAreNotFreeForOthers) {
   EXPECT_EQ(pool.unclaimed(), 2);
 }
 
-TEST(StatePool, WhoDoesNotClaimComesFirst) {
+TEST(StatePool, ALeaseMayTakeAClaimedState) {
   StatePool pool(1);
   EXPECT_TRUE(pool.claim(1));
   EXPECT_TRUE(pool.lease().has_value());
@@ -51,7 +51,7 @@ TEST(StatePool, WhoDoesNotClaimComesFirst) {
   EXPECT_EQ(pool.unclaimed(), 0);
 }
 
-TEST(StatePool, ClaimsOfManyThreadsNeverMakeMoreThanThereIs) {
+TEST(StatePool, ClaimsOfManyThreadsNeverExceedTheSlots) {
   constexpr int kSlots = 8;
   constexpr int kThreads = 4;
   StatePool pool(kSlots);
@@ -74,7 +74,7 @@ TEST(StatePool, ClaimsOfManyThreadsNeverMakeMoreThanThereIs) {
   EXPECT_EQ(pool.unclaimed(), kSlots);
 }
 
-TEST(StatePool, WhatIsSetAsideIsFreeAndNotLeased) {
+TEST(StatePool, ASlotSetAsideCountsAsFreeAndIsNotLeased) {
   StatePool pool(2);
   const SlotId leased = *pool.lease();
   pool.release(leased);

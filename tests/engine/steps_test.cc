@@ -12,7 +12,7 @@ namespace {
 
 constexpr Duration kMs = std::chrono::milliseconds(1);
 
-TEST(Scheduler, AGenerationGivesWhatTheModelGives) {
+TEST(Scheduler, AGenerationReturnsTheValuesOfTheModel) {
   Harness harness;
   const auto reader = harness.generate(request_of({3, 1, 4}, 5));
   harness.run();
@@ -33,7 +33,7 @@ TEST(Scheduler, AGenerationGivesWhatTheModelGives) {
   EXPECT_EQ(harness.engine->stats().sessions_free, 8);
 }
 
-TEST(Scheduler, EveryPromptLengthAndBudgetGivesTheSame) {
+TEST(Scheduler, PromptLengthAndBudgetDoNotChangeValues) {
   for (int values = 1; values <= 9; ++values) {
     for (int length = 1; length <= 20; ++length) {
       Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = values, .steps = 3});
@@ -59,7 +59,7 @@ TEST(Scheduler, ACallThatComesWhileOthersRunJoinsAtTheNextStep) {
   EXPECT_EQ(second->values[0], expected({2}, 100));
 }
 
-TEST(Scheduler, MoreCallsThanRowsAllGetThereInTurn) {
+TEST(Scheduler, CallsTakeTurnsIfThereAreMoreThanRows) {
   Harness harness(fake_spec(), {.slots = 8, .rows = 3, .values = 4, .steps = 1});
   std::vector<std::shared_ptr<Reader>> readers;
   for (int i = 0; i < 8; ++i) readers.push_back(harness.generate(request_of({i, i + 1}, 20)));
@@ -326,7 +326,7 @@ TEST(Scheduler, ACancelFreesTheSlotWithinOneTurnAndTheSessionStays) {
   EXPECT_EQ(rest->values[0], expected(known, 5));
 }
 
-TEST(Scheduler, ACancelWhileAPromptGoesInLeavesTheSessionThere) {
+TEST(Scheduler, ACancelDuringAPromptKeepsTheValuesThatWereRead) {
   Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = 4, .steps = 1});
   ASSERT_TRUE(harness.create("a").ok());
   std::vector<int32_t> prompt(40);
@@ -346,7 +346,7 @@ TEST(Scheduler, ACancelWhileAPromptGoesInLeavesTheSessionThere) {
   EXPECT_EQ(rest->values[0], expected(prompt, 5));
 }
 
-TEST(Scheduler, MaxTimeEndsASampleWithTime) {
+TEST(Scheduler, MaxTimeEndsASample) {
   Harness harness;
   GenerateRequest request = request_of({1}, 1000);
   request.max_time = 100 * kMs;
@@ -359,7 +359,7 @@ TEST(Scheduler, MaxTimeEndsASampleWithTime) {
   EXPECT_EQ(reader->values[0], expected({1}, 10));
 }
 
-TEST(Scheduler, ASlowReaderPausesCostsNothingAndLosesNothing) {
+TEST(Scheduler, ASlowReaderPausesItsCallWithoutCostOrLoss) {
   Harness harness;
   GenerateRequest request = request_of({1}, 40);
   const auto slow = std::make_shared<Reader>();

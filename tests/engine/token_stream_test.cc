@@ -24,7 +24,7 @@ class TokenStreamTest : public testing::Test {
   int wakes_ = 0;
 };
 
-TEST_F(TokenStreamTest, TheFirstValueGoesAtOnce) {
+TEST_F(TokenStreamTest, TheFirstValueIsDeliveredAtOnce) {
   stream_.push(0, value_of(5, 0), kStart);
   EXPECT_EQ(wakes_, 1);
   ASSERT_TRUE(stream_.take(group_));
@@ -32,7 +32,7 @@ TEST_F(TokenStreamTest, TheFirstValueGoesAtOnce) {
   EXPECT_EQ(group_.values[0].value, 5);
 }
 
-TEST_F(TokenStreamTest, LaterOnesWaitForAGroupOrForTheDelay) {
+TEST_F(TokenStreamTest, LaterValuesWaitForAFullGroupOrTheDelay) {
   stream_.push(0, value_of(0, 0), kStart);
   ASSERT_TRUE(stream_.take(group_));
   EXPECT_FALSE(stream_.take(group_));
@@ -55,7 +55,7 @@ TEST_F(TokenStreamTest, LaterOnesWaitForAGroupOrForTheDelay) {
   EXPECT_EQ(group_.values.size(), 1U);
 }
 
-TEST_F(TokenStreamTest, AFinishBringsTheRestAlong) {
+TEST_F(TokenStreamTest, AFinishDeliversTheRemainingValues) {
   stream_.push(0, value_of(0, 0), kStart);
   ASSERT_TRUE(stream_.take(group_));
   stream_.push(0, value_of(1, 1), kStart);
@@ -78,7 +78,7 @@ TEST_F(TokenStreamTest, OnlyTheFirstEndCounts) {
   EXPECT_FALSE(stream_.take(group_));
 }
 
-TEST_F(TokenStreamTest, RoomShrinksAndComesBack) {
+TEST_F(TokenStreamTest, RoomShrinksAndIsFreedByTheReader) {
   for (int i = 0; i < 8; ++i) stream_.push(0, value_of(i, i), kStart);
   EXPECT_EQ(stream_.room(), 0);
   int resumed = 0;
@@ -92,7 +92,7 @@ TEST_F(TokenStreamTest, RoomShrinksAndComesBack) {
   EXPECT_EQ(resumed, 1);
 }
 
-TEST_F(TokenStreamTest, WantOfRoomSendsWhatThereIs) {
+TEST_F(TokenStreamTest, LackOfRoomDeliversAPartialGroup) {
   stream_.push(0, value_of(0, 0), kStart);
   ASSERT_TRUE(stream_.take(group_));
   stream_.push(0, value_of(1, 1), kStart);
@@ -103,7 +103,7 @@ TEST_F(TokenStreamTest, WantOfRoomSendsWhatThereIs) {
   EXPECT_EQ(group_.values.size(), 1U);
 }
 
-TEST_F(TokenStreamTest, WantOfRoomThatIsOverTellsTheSchedulerAtOnce) {
+TEST_F(TokenStreamTest, TheSchedulerIsToldAtOnceIfThereIsRoomAgain) {
   int resumed = 0;
   stream_.attach([&] { ++resumed; });
   for (int i = 0; i < 8; ++i) stream_.push(0, value_of(i, i), kStart);
@@ -114,7 +114,7 @@ TEST_F(TokenStreamTest, WantOfRoomThatIsOverTellsTheSchedulerAtOnce) {
   EXPECT_FALSE(stream_.take(group_)) << "nothing is in haste";
 }
 
-TEST_F(TokenStreamTest, TopLogProbsComeAlong) {
+TEST_F(TokenStreamTest, TopLogProbsAreDeliveredWithTheirValues) {
   Emitted emitted = value_of(1, 0);
   const TopLogProb top[] = {{1, -0.5F}, {2, -1.5F}};
   emitted.top = top;
@@ -134,7 +134,7 @@ TEST_F(TokenStreamTest, CancelTellsTheScheduler) {
   EXPECT_EQ(resumed, 1);
 }
 
-TEST_F(TokenStreamTest, TheSchedulerHearsOfSamplesThatMayFinish) {
+TEST_F(TokenStreamTest, TheSchedulerIsToldOfStoppedSamples) {
   int resumed = 0;
   stream_.attach([&] { ++resumed; });
   EXPECT_TRUE(stream_.take_stopped().empty());
@@ -146,7 +146,7 @@ TEST_F(TokenStreamTest, TheSchedulerHearsOfSamplesThatMayFinish) {
   EXPECT_FALSE(stream_.cancelled());
 }
 
-TEST_F(TokenStreamTest, AfterTheEndTheSchedulerHearsNothingMore) {
+TEST_F(TokenStreamTest, AfterTheEndTheSchedulerIsNotCalled) {
   for (int i = 0; i < 8; ++i) stream_.push(0, value_of(i, i), kStart);
   int resumed = 0;
   stream_.attach([&] { ++resumed; });

@@ -107,7 +107,7 @@ TEST(Validate, FiltersNeedACategoricalHead) {
   EXPECT_TRUE(validate(request, image_spec(), kLimits).ok());
 }
 
-TEST(Validate, AGreedyChoiceTakesEveryFilter) {
+TEST(Validate, AGreedyRequestAcceptsEveryFilter) {
   GenerateRequest request = request_of({1}, 10);
   request.sampling = {.top_k = 5, .top_p = 0, .min_p = 1, .greedy = true};
   EXPECT_TRUE(validate(request, fake_spec(), kLimits).ok());
@@ -126,7 +126,7 @@ TEST(Validate, NumbersArePrintedAsTheyWereGiven) {
   EXPECT_EQ(message(), "sampling.logit_bias[5] is -1e+09; it must be between -100 and 100");
 }
 
-TEST(SetTemperature, TinyOnesAreGreedy) {
+TEST(SetTemperature, TinyTemperaturesAreGreedy) {
   for (const float tiny : {0.0F, -0.0F, 1e-45F, 1e-8F, 0.0009999F}) {
     Sampling sampling;
     set_temperature(tiny, sampling);
@@ -150,7 +150,7 @@ TEST(Validate, APromptBeyondTheLastPositionIsOutOfRange) {
   EXPECT_THAT(status.message(), HasSubstr("a sequence of model 'fake' holds at most 5 values"));
 }
 
-TEST(Validate, TheModelHasTheNameByWhichItWasAskedFor) {
+TEST(Validate, MessagesUseTheModelNameOfTheRequest) {
   GenerateRequest request = request_of({500}, 10);
   EXPECT_THAT(validate(request, fake_spec(), kLimits).message(),
               HasSubstr("values of model 'fake' are 0 to 99"));

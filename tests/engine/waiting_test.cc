@@ -175,7 +175,7 @@ TEST_F(WaitingTest, ANewCallDoesNotOvertakeWaitingCalls) {
 
 // A call that needs every slot gets them while calls that need one slot keep coming, and such calls
 // get theirs while calls that need every slot keep coming.
-TEST_F(WaitingTest, CallsThatNeedManySlotsAndCallsThatNeedOneBothGetThere) {
+TEST_F(WaitingTest, NeitherLargeNorSmallCallsStarve) {
   for (const auto& reader : running_) reader->stream->cancel();
   harness_.turn();
   std::vector<std::shared_ptr<Reader>> large, small;
@@ -225,7 +225,7 @@ TEST_F(WaitingTest, ATimeoutHasTheStatusOfACallThatDoesNotWait) {
 }
 
 // A slot that becomes free in the turn of the timeout still goes to the call.
-TEST_F(WaitingTest, ASlotComesBeforeTheEndOfTheTime) {
+TEST_F(WaitingTest, ASlotFreedInTheTurnOfTheTimeoutIsUsed) {
   const auto reader = harness_.generate(waiting_request({2}, 5, 100 * kMs));
   harness_.turn();
   harness_.clock.advance(100 * kMs);
@@ -250,7 +250,7 @@ TEST_F(WaitingTest, MaxTimeCountsFromTheStart) {
   EXPECT_EQ(reader->finished[0].first_value, Duration(0)) << "the clock moved after it";
 }
 
-TEST_F(WaitingTest, ADrainRefusesWhatWaitsAtOnce) {
+TEST_F(WaitingTest, ADrainRefusesWaitingCallsAtOnce) {
   const auto reader = harness_.generate(waiting_request({2}));
   const auto score = harness_.engine->start_score({}, {}, false, false, kSecond);
   std::optional<Status> scored;
@@ -274,7 +274,7 @@ TEST_F(WaitingTest, AnEndOfAllCallsEndsWaitingCalls) {
   EXPECT_EQ(harness_.engine->active_calls(), 0);
 }
 
-TEST_F(WaitingTest, ADeviceThatFailsEndsThoseThatWait) {
+TEST_F(WaitingTest, ADeviceFailureEndsWaitingCalls) {
   const auto reader = harness_.generate(waiting_request({2}));
   harness_.turn();
   harness_.model->fails = [] { return true; };
@@ -329,7 +329,7 @@ TEST(Waiting, ASessionDeletedDuringTheWaitIsNotFound) {
   EXPECT_EQ(none->end->code(), Code::kNotFound);
 }
 
-TEST_F(WaitingTest, ARetryTakesThePlaceOver) {
+TEST_F(WaitingTest, ARetryTakesOverThePlaceInTheQueue) {
   GenerateRequest request = waiting_request({2}, 5, 100 * kMs);
   request.keep = true;
   request.request_id = "again";
@@ -404,7 +404,7 @@ TEST_F(WaitingTest, AScoreCallThatKeepsItsValuesNeedsNoSlotAndDoesNotWait) {
   EXPECT_EQ(harness_.engine->stats().waiting, 1);
 }
 
-TEST_F(WaitingTest, AScoreCallThatWaitsCanBeCancelledAndRunsOutOfTime) {
+TEST_F(WaitingTest, AWaitingScoreCallCanBeCancelledOrTimeOut) {
   for (const bool cancels : {false, true}) {
     const auto call = harness_.engine->start_score({}, {}, false, false, kSecond);
     std::optional<Status> status;
@@ -446,7 +446,7 @@ class NarrowQueue : public WaitingTest {
   NarrowQueue() : WaitingTest(with_queue(16, 1000)) {}
 };
 
-TEST_F(NarrowQueue, CountsWhatACallHoldsForItsAnswers) {
+TEST_F(NarrowQueue, CountsTheBytesThatACallHoldsForItsAnswers) {
   GenerateRequest request = waiting_request({2});
   request.held_bytes = 490;
   for (int i = 0; i < 2; ++i) harness_.generate(request);
@@ -506,7 +506,7 @@ TEST(Waiting, ACallThatWaitsForItsOwnShareIsPassedOver) {
 }
 
 // Nobody knows when this call can run, and the calls after it do not wait for it.
-TEST(Waiting, ACallThatItsQuotaHoldsBackHasNoExpectedWait) {
+TEST(Waiting, ACallDelayedByItsQuotaHasNoExpectedWait) {
   EngineOptions options;
   options.sessions_per_caller = 1;
   Harness harness(fake_spec(), {.slots = 3, .rows = 4, .values = 4, .steps = 1}, options);
@@ -546,7 +546,7 @@ TEST(Waiting, ATimeoutAtAQuotaNamesTheQuota) {
   EXPECT_EQ(waiting->end->reason(), "quota_sessions");
 }
 
-TEST(Waiting, AQuotaOfStatesHolds) {
+TEST(Waiting, WaitingCallsKeepToAQuotaOfStates) {
   Harness harness(fake_spec(), {.slots = 4, .rows = 4, .values = 4, .steps = 1});
   GenerateRequest request = waiting_request({1}, 1 << 18);
   request.caller.account = request.caller.name = "ada";

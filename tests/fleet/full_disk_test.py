@@ -59,7 +59,7 @@ class FullDiskTest(FleetTest):
         most = resource.prlimit(process, resource.RLIMIT_FSIZE)[1]
         resource.prlimit(process, resource.RLIMIT_FSIZE, (room, most))
 
-    def test_calls_are_refused_and_sessions_stay(self) -> None:
+    def test_calls_are_refused_and_sessions_are_kept(self) -> None:
         self.check_that_all_continue(0)
         for turn, room in enumerate(self.rooms, 1):
             with self.subTest(room=room):

@@ -29,7 +29,7 @@ class KillTest(FleetTest):
         redis, flags = redis_of(self)
         return redis.url, flags
 
-    def test_nothing_that_was_heard_is_lost(self) -> None:
+    def test_no_received_value_is_lost(self) -> None:
         draw = random.Random(ARGS.seed)
         store, flags = self.store()
         fleet = self.fleet("--sessions", SLOTS, *flags, *shlex.split(ARGS.flags), store=store)

@@ -86,7 +86,7 @@ class RedisFaultsTest(FleetTest):
         for session, reference in zip(sessions, references):
             self.assertEqual(values_of(session, turn, count), values_of(reference, turn, count), f"{session.id} {turn}")
 
-    def test_a_redis_that_lost_its_tail_says_where_the_session_is(self) -> None:
+    def test_after_redis_loses_its_last_writes_the_position_is_reported(self) -> None:
         # Each call writes a state, so the last write of Redis is the end of the last call.
         flags = ("--storage-log-bytes", "0", *self.flags)
         fleet = self.fleet(*flags, store=self.store, proxied=False, count=2)
@@ -109,7 +109,7 @@ class RedisFaultsTest(FleetTest):
         self.assertEqual(make(sessions[1], lost, before.position), after)
         self.assertEqual(make(sessions[0], next_one, after.position), make(reference, next_one, None))
 
-    def test_a_server_stops_although_redis_hangs(self) -> None:
+    def test_a_server_stops_while_redis_hangs(self) -> None:
         flags = ("--grace-ms", "100", *self.flags)
         [replica] = self.fleet(*flags, store=self.store, proxied=False, count=1).replicas
         before = Call("The river was ", 30, 1)

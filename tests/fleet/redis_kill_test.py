@@ -19,7 +19,7 @@ SLOTS = "24"  # fewer than sessions, so resting sessions are evicted and loaded 
 
 
 class RedisKillTest(FleetTest):
-    def test_nothing_that_was_heard_is_lost(self) -> None:
+    def test_no_received_value_is_lost(self) -> None:
         draw = random.Random(ARGS.seed)
         redis, flags = redis_of(self)
         fleet = self.fleet("--sessions", SLOTS, *flags, store=redis.url)

@@ -32,7 +32,7 @@ if find_haproxy() is None:
 
 
 class RollingTest(FleetTest):
-    def test_no_client_sees_an_update(self) -> None:
+    def test_no_client_notices_a_rolling_update(self) -> None:
         with Client(self.untouched.grpc, timeout=PATIENCE) as client:
             self.expected = values_of(long_stream(client, "long"))
         fleet = self.fleet(*FLAGS, *shlex.split(ARGS.flags), store=ARGS.store)

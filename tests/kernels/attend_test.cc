@@ -187,7 +187,7 @@ std::vector<std::vector<float>> attend_all(Backend& backend, std::vector<Sequenc
 
 class AttendTest : public KernelTest {};
 
-TEST_P(AttendTest, IsTheEquation) {
+TEST_P(AttendTest, MatchesItsEquation) {
   for (const Shape& shape : shapes()) {
     constexpr int kCount = 131;  // two pages and part of a third
     std::vector<Sequence> one = {Sequence(shape, kCount, 7)};
@@ -207,7 +207,7 @@ TEST_P(AttendTest, IsTheEquation) {
   }
 }
 
-TEST_P(AttendTest, HasTheSameBitsHoweverAPromptIsCutAndInAnyBatch) {
+TEST_P(AttendTest, BitsDependOnNeitherCutsNorBatch) {
   for (const Shape& shape : shapes()) {
     constexpr int kCount = 70;
     std::vector<Sequence> all;

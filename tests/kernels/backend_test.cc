@@ -46,7 +46,7 @@ TEST(CpuOptions, AnAbsentInstructionSetIsRefused) {
 class BackendTest : public KernelTest {};
 
 // The bf16 instructions do not affect fp32, and tiles add in the same order as vectors.
-TEST_P(BackendTest, NumericsNamesEverythingThatDecidesBits) {
+TEST_P(BackendTest, TheNumericsIdNamesEverythingThatDecidesBits) {
   const std::string isa = isa_name(GetParam().isa);
   const std::string vectors = isa == "avx512bf16" || isa == "amx" ? "avx512" : isa;
   EXPECT_EQ(backend().numerics(Precision::kFp32), "cpu/" + vectors + "/fp32/step");

@@ -136,7 +136,7 @@ void expect_same(const std::vector<float>& found, const std::vector<float>& want
 
 class Blocks : public KernelTest {};
 
-TEST_P(Blocks, SumsFollowTheRule) {
+TEST_P(Blocks, SumsMatchTheDocumentedRule) {
   for (const StoredType type : kTypes) {
     SCOPED_TRACE(format_of(type).name);
     const auto least = static_cast<int>(format_of(type).elements);
@@ -149,7 +149,7 @@ TEST_P(Blocks, SumsFollowTheRule) {
 }
 
 // Inputs of all sizes, and some that are not finite: these spoil only their own row.
-TEST_P(Blocks, InputsOfAllSizes) {
+TEST_P(Blocks, TakesInputsOfAllMagnitudes) {
   for (const StoredType type : kTypes) {
     SCOPED_TRACE(format_of(type).name);
     Layer layer(type, 6, 256, 40);

@@ -87,7 +87,7 @@ TEST_P(CategoricalTest, SamplesItsDistribution) {
 }
 
 // Checks which values can be drawn: each kept value is drawn at the middle of its interval of u.
-TEST_P(CategoricalTest, FiltersKeepWhatTheReferenceKeeps) {
+TEST_P(CategoricalTest, FiltersMatchTheReference) {
   std::mt19937 generator(1);
   for (int round = 0; round < 300; ++round) {
     const int values = 1 + static_cast<int>(generator() % 40);

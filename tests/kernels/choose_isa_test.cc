@@ -38,7 +38,7 @@ TEST(ChooseIsa, SaysWhy) {
 }
 
 // The instruction set that a backend uses if none is requested.
-TEST(ChooseIsa, DecidesForTheBackend) {
+TEST(ChooseIsa, TheBackendUsesTheChosenInstructionSet) {
   const IsaChoice choice = best_isa();
   EXPECT_TRUE(isa_available(choice.isa));
   const auto found = make_cpu_backend({.isa = {}, .threads = 1});

@@ -75,7 +75,7 @@ TEST(GpuChunks, AreNearStepping) {
 }
 
 // The bits are the same in any order of threads, in any batch and with either form of state.
-TEST(CudaChunks, WhereAPromptIsCutAtChunksDoesNotMatter) {
+TEST(CudaChunks, CuttingAPromptBetweenChunksDoesNotChangeBits) {
   const HeadShape shape = {2, 20, 36};
   constexpr int kLength = 300;
   Sequences whole(shape, kLength, {.chunks = true}, ThreadOrder::kForward);
@@ -110,7 +110,7 @@ TEST(CudaChunks, OnlyWholeChunksOfPositionsAreTaken) {
 }
 
 // The first step reports it, even if no prompt has a whole chunk.
-TEST(CudaChunks, WithoutRoomAreRefusedAtTheFirstStep) {
+TEST(CudaChunks, TheFirstStepRefusesHeadsTooLargeForChunks) {
   constexpr int kSize = 400;
   const auto backend = make_host_backend({.chunks = true});
   const Recurrence recurrence = {.heads = 1, .dk = kSize, .dv = 8};

@@ -62,7 +62,7 @@ class CudaCode(unittest.TestCase):
         }
         return list(cuda_code.faults(built, allowed, dict(sources)))
 
-    def test_a_whole_kernel_is_found_whole(self):
+    def test_a_complete_kernel_has_no_faults(self):
         self.assertEqual(self.faults(sources=SOURCES), [])
 
     def test_reads_instructions_lines_and_branches(self):
@@ -73,14 +73,14 @@ class CudaCode(unittest.TestCase):
         self.assertEqual(code.instructions[1].lines, (("cuda_backend.cu", MEETS), ("whole.h", 71)))
         self.assertEqual(cuda_code.parse_usage(" Function k:\n  REG:44 STACK:16 SHARED:0 LOCAL:0\n"), {"k": (44, 16)})
 
-    def test_a_kernel_has_its_end(self):
+    def test_a_kernel_that_is_cut_off_is_reported(self):
         [fault] = self.faults(BODY.replace("BRA", "NOP"))
         self.assertIn(f"{NAME} on sm_90a has no loop over steps", fault)
         [first, second] = self.faults(re.sub(r"-0x2daee0ad", "3", BODY))
         self.assertIn("lacks Philox's multiplier 0xd2511f53", first)
         self.assertIn("no loop over steps", second)
 
-    def test_every_meeting_and_every_phase_is_there(self):
+    def test_a_missing_barrier_or_phase_is_reported(self):
         more = SOURCES | {("whole.h", 90): "block_.meet(0, [&](int t) {"}
         self.assertEqual(
             self.faults(sources=more),
@@ -93,23 +93,23 @@ class CudaCode(unittest.TestCase):
         other = SOURCES | {("norm.h", 91): "block.phase([&](int t) {"}
         self.assertEqual(len(self.faults(sources=other, architecture="80")), 1)
 
-    def test_copies_are_there(self):
+    def test_missing_copies_are_reported(self):
         [fault] = self.faults(BODY.replace("UBLKCP.S.G [", "NOP ["))
         self.assertEqual(fault, f"{NAME} on sm_90a lacks UBLKCP.S.G: some data is not copied ahead")
 
-    def test_nothing_goes_through_local_memory(self):
+    def test_use_of_local_memory_is_reported(self):
         [fault] = self.faults(numbered("STL [R1], R5", "LDL.64 R4, [R1]"), MATMUL, stack=8)
         self.assertEqual(
             fault, "MatmulBf16<1, 4> on sm_90a has 8 bytes of stack, 1 loads from local memory and 1 stores to it"
         )
 
-    def test_only_a_named_kernel_spills_and_only_so_much(self):
+    def test_only_named_kernels_may_spill_and_only_up_to_a_bound(self):
         spilled = BODY + numbered("STL [R1], R5", "LDL R4, [R1]")
         self.assertEqual(self.faults(spilled, stack=32), [])
         [fault] = self.faults(spilled, stack=40)
         self.assertIn("has 40 bytes of stack, 1 loads", fault)
 
-    def test_pointers_are_known(self):
+    def test_generic_pointers_are_reported(self):
         self.assertEqual(
             self.faults(numbered("LDG.E R4, desc[UR36][R4.64]", "LDS R2, [R3]", "STS [R2], R1"), MATMUL), []
         )
@@ -120,7 +120,7 @@ class CudaCode(unittest.TestCase):
         [fault] = self.faults(re.sub(r"HMMA[^;]*;", r"\g<0>\n        {1}                   MEMBAR.ALL.GPU ;", BODY))
         self.assertEqual(fault, f"{NAME} on sm_90a has memory fences in its loop over steps: MEMBAR.ALL.GPU")
 
-    def test_only_arithmetic_is_called(self):
+    def test_calls_of_anything_but_arithmetic_are_reported(self):
         own = numbered("CALL.REL.NOINC `($__internal_0_$__cuda_sm20_div_rn_f64_full)", "CALL.REL.NOINC `(.L_x_3)")
         self.assertEqual(self.faults(own, MATMUL), [])
         self.assertIn(
@@ -140,7 +140,7 @@ class CudaCode(unittest.TestCase):
         larger = cuda_code.Code(registers=101, instructions=[instruction] * 106)
         self.assertEqual(len(list(cuda_code.budget_faults("Kernel", larger, budget))), 2)
 
-    def test_budget_and_kernels_are_the_same(self):
+    def test_the_budget_must_list_exactly_the_kernels(self):
         built = {"80": {"New": cuda_code.Code()}}
         self.assertEqual(
             list(cuda_code.faults(built, {"Gone": {"80": {}}}, {})),

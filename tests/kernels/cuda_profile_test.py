@@ -26,7 +26,7 @@ class CudaProfile(unittest.TestCase):
         found = {cuda_profile.part_of(line) for line in lines}
         self.assertEqual(found - {None}, {name for _, name in cuda_profile.PARTS})
 
-    def test_the_innermost_line_decides_but_outside_of_the_layers(self):
+    def test_the_innermost_line_decides_except_outside_of_the_layers(self):
         self.assertEqual(
             cuda_profile.part([("tile.h", 9), ("whole.h", 2), ("whole.h", 3)], WHOLE), "queries, keys, values"
         )

@@ -29,7 +29,7 @@
 namespace runnel::cuda {
 namespace {
 
-TEST(Cuda, WithoutADeviceItSaysSoInOneSentence) {
+TEST(Cuda, AMissingDeviceIsReportedInOneSentence) {
   const auto backend = make_cuda_backend();
   if (backend.ok()) GTEST_SKIP() << "this machine has a GPU";
   EXPECT_EQ(backend.status().code(), Code::kFailedPrecondition);

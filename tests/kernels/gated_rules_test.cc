@@ -278,7 +278,7 @@ TEST_P(GatedRules, InputsFarOutOfRangeSaturate) {
 }
 
 // A prompt in one call gives the same bits as stepping through it.
-TEST_P(GatedRules, BitsDependOnTheRowAlone) {
+TEST_P(GatedRules, BitsDependOnlyOnTheRow) {
   const int length = 9;
   const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
   for (const Mixer& mixer : all_mixers()) {

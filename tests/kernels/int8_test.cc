@@ -130,7 +130,7 @@ TEST(Quantize, ChannelsTooSmallForAScaleAreZero) {
   EXPECT_EQ(integers, (std::vector<int8_t>{127, -127}));
 }
 
-TEST(QuantizeDeathTest, TakesNoNumberThatIsNotFinite) {
+TEST(QuantizeDeathTest, RefusesNumbersThatAreNotFinite) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   int8_t integer = 0;
   for (const float x : {std::numeric_limits<float>::infinity(), NAN}) {
@@ -159,7 +159,7 @@ TEST_P(Int8, HasTheBitsOfItsOrder) {
 }
 
 // The bound is half a step of each weight, 2^-8 of each input, and the rounding of sums.
-TEST_P(Int8, IsWithinWhatRoundingLeavesOpen) {
+TEST_P(Int8, DiffersFromExactProductsByRoundingOnly) {
   for (const int rows : {1, 3, 40}) {
     const Layer layer(rows, 300, 70);
     const std::vector<float> found = layer.run(backend());

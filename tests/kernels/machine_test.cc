@@ -46,7 +46,7 @@ TEST_F(MachineTest, FreeMemoryIsWithinTheControlGroupsLimit) {
   EXPECT_EQ(find_free_memory(root_).bytes, 0);
 }
 
-TEST_F(MachineTest, TellsWhatLimitsIt) {
+TEST_F(MachineTest, NamesTheFileThatLimitsMemoryOrCores) {
   EXPECT_EQ(find_free_memory(root_).from, "available");
   write("/sys/fs/cgroup/memory.max", "100000\n");
   write("/sys/fs/cgroup/memory.current", "70000\n");
@@ -58,7 +58,7 @@ TEST_F(MachineTest, TellsWhatLimitsIt) {
   EXPECT_EQ(find_usable_cores(root_).from, all > 1 ? "/sys/fs/cgroup/cpu.max" : "affinity");
 }
 
-TEST_F(MachineTest, ThisMachineHasSome) {
+TEST_F(MachineTest, ThisMachineHasMemoryAndCores) {
   EXPECT_GT(free_memory(), 0);
   EXPECT_GE(usable_cores(), 1);
 }

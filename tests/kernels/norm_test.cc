@@ -221,7 +221,7 @@ TEST_P(WiderNorm, BitsDoNotDependOnTheBatchAndOutMayBeX) {
   }
 }
 
-TEST_P(WiderNorm, WithoutANormOnlyTheGateIsLeft) {
+TEST_P(WiderNorm, WithoutANormOnlyTheGateIsApplied) {
   const int width = 102;
   Guarded x(3, width, 2), gate(3, width), out(3, width, 1);
   x.fill(random_floats(3 * width, 5));

@@ -124,7 +124,7 @@ TEST_P(PenaltiesTest, AreTheNumbersOfHuggingFace) {
   expect_logit(0.1F, 4, -0x1.391b8ep+0F, penalties, known, 3);
 }
 
-TEST_P(PenaltiesTest, ChangeTheLogitsAsProcessorsDoAndNoLogProbability) {
+TEST_P(PenaltiesTest, ChangeTheChoiceLikeTheReferenceAndNoLogProbability) {
   std::mt19937 generator(4);
   const auto below = [&](uint32_t most) { return static_cast<int32_t>(generator() % most); };
   for (int round = 0; round < 60; ++round) {
@@ -185,7 +185,7 @@ TEST_P(PenaltiesTest, ALongRingAndAllBiases) {
   }
 }
 
-TEST_P(PenaltiesTest, AStepNotesItsInputsAndItsSamples) {
+TEST_P(PenaltiesTest, AStepRecordsItsInputsAndSamples) {
   // One row has two inputs and a value that becomes pending, one samples, one is frozen, and one
   // has more inputs than the ring has room for.
   constexpr int kLong = 20;

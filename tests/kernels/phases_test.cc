@@ -66,7 +66,7 @@ TEST(Phases, APhaseSeesWhatTheOneBeforeWrote) {
   }
 }
 
-TEST(Phases, ALateThreadFindsAllTasksDone) {
+TEST(Phases, AThreadThatRepeatsPhasesRunsNoTaskAgain) {
   Phases phases;
   std::atomic<int> calls{0};
   for (int round = 0; round < 2; ++round) {

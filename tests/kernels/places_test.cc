@@ -12,7 +12,7 @@
 namespace runnel::cpu {
 namespace {
 
-TEST(Places, NeverHoldsMoreThanItHas) {
+TEST(Places, NeverGivesMorePlacesThanItHas) {
   constexpr int kPlaces = 3;
   Places places(kPlaces);
   std::atomic<int> held{0};
@@ -32,7 +32,7 @@ TEST(Places, NeverHoldsMoreThanItHas) {
   EXPECT_EQ(faults, 0);
 }
 
-TEST(Places, OneEachIsHeldAtTheSameTime) {
+TEST(Places, TwoThreadsHoldOnePlaceEachAtTheSameTime) {
   Places places(2);
   std::mutex mutex;
   std::condition_variable came;

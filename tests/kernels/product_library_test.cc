@@ -27,7 +27,7 @@ class ProductLibraryTest : public testing::Test {
   std::unique_ptr<ProductLibrary> library_;
 };
 
-TEST_F(ProductLibraryTest, WithoutTheLibraryOneSentenceSaysWhatToDo) {
+TEST_F(ProductLibraryTest, AMissingLibraryIsReportedInOneSentence) {
   const auto none = ProductLibrary::open({"libno_such.so.1", "libno_such.so.2"});
   EXPECT_EQ(none.status().code(), Code::kNotFound);
   EXPECT_EQ(none.status().message(),
@@ -36,7 +36,7 @@ TEST_F(ProductLibraryTest, WithoutTheLibraryOneSentenceSaysWhatToDo) {
             "own");
 }
 
-TEST_F(ProductLibraryTest, AnotherLibraryIsNotTakenForIt) {
+TEST_F(ProductLibraryTest, RefusesALibraryWithoutItsFunctions) {
   const auto other = ProductLibrary::open({"libno_such.so.1", "libm.so.6"});
   EXPECT_EQ(other.status().code(), Code::kInternal);
   EXPECT_THAT(other.status().message(), HasSubstr("cuBLASLt has no cublasLtMatmul"));
@@ -77,7 +77,7 @@ TEST_F(ProductLibraryTest, AWeightThatItCannotPlanFailsTheModelNotTheProcess) {
 }
 
 // More rows than one product takes, and numbers of rows around the borders of buckets.
-TEST_F(ProductLibraryTest, AnyNumberOfRowsIsDone) {
+TEST_F(ProductLibraryTest, MultipliesAnyNumberOfRows) {
   constexpr int kIn = 9;
   constexpr int kOut = 5;
   const std::vector<float> weight = random_floats(kIn * kOut, 1);

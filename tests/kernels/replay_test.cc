@@ -107,7 +107,7 @@ TEST(CudaReplay, AStateHasRoomForItsLog) {
 }
 
 // The first step, which runs while loading, reports it. Chunks are refused, too.
-TEST(CudaReplay, IsNotForAGate) {
+TEST(CudaReplay, RefusesRecurrencesWithAGate) {
   for (const CudaOptions& options : {CudaOptions{.replay = true}, CudaOptions{.chunks = true}}) {
     const auto backend = make_host_backend(options);
     const Recurrence recurrence = {

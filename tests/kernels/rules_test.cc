@@ -274,7 +274,7 @@ TEST_P(Rules, LargeInputsStayFinite) {
 
 // A prompt in one call gives the same bits as stepping through it, in any batch and with any number
 // of threads.
-TEST_P(Rules, BitsDependOnTheRowAlone) {
+TEST_P(Rules, BitsDependOnlyOnTheRow) {
   const int length = 9;
   const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
   for (const Rule rule : {Rule::kRwkv7, Rule::kMamba2}) {

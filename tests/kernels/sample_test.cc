@@ -112,7 +112,7 @@ TEST_P(Sample, FollowsTheRandomNumbersOfThePosition) {
 
 // Tests filters, including vocabularies larger than a block of threads, and values that are equally
 // likely. The random number must be in the reference's interval of the sampled value.
-TEST_P(Sample, FiltersKeepWhatTheReferenceKeeps) {
+TEST_P(Sample, FiltersMatchTheReference) {
   const Sampling filters[] = {
       {.top_k = 1},     {.top_k = 40},
       {.top_p = 0.3F},  {.temperature = 1.7F, .top_p = 0.999F},

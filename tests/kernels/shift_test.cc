@@ -121,7 +121,7 @@ TEST_P(Before, ManyRows) {
 }
 
 // A prompt in one call gives the same bits as stepping through it, in any batch.
-TEST_P(Before, BitsDependOnTheRowAlone) {
+TEST_P(Before, BitsDependOnlyOnTheRow) {
   const int length = 9;
   const int width = 101;
   Guarded x(2 * length, width);

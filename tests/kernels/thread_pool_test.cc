@@ -41,7 +41,7 @@ TEST(ThreadPool, NoTwoTasksShareAThreadNumberAtATime) {
   EXPECT_EQ(clashes.load(), 0);
 }
 
-TEST(ThreadPool, WhatTasksWroteIsSeenOnReturn) {
+TEST(ThreadPool, TheCallerSeesTheWritesOfTasks) {
   ThreadPool pool(4);
   std::vector<int64_t> cells(256, 0);  // not atomic: the thread sanitizer watches
   for (int round = 0; round < 3000; ++round) {
@@ -57,7 +57,7 @@ TEST(ThreadPool, WhatTasksWroteIsSeenOnReturn) {
   EXPECT_EQ(total, expected);
 }
 
-TEST(ThreadPool, WorkersThatSleepComeBack) {
+TEST(ThreadPool, SleepingWorkersWakeUp) {
   ThreadPool pool(3);
   for (int round = 0; round < 20; ++round) {
     // Longer than a worker spins. The sums are the same even if a worker is slow to go to sleep.

@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-TEST(Begin, AValueOrOneDrawnFromTheHistogram) {
+TEST(Begin, IsAFixedValueOrDrawnFromTheHistogram) {
   EXPECT_EQ(begin_value({.value = 7, .histogram = {}}, 1, 0), 7);
   Begin begin{.value = 0, .histogram = std::vector<float>(256, 0.0F)};
   begin.histogram[10] = 0.25F;

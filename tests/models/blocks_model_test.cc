@@ -46,7 +46,7 @@ double rms_of_difference(std::vector<float> a, const std::vector<float>& b) {
   return rms(a);
 }
 
-TEST(BlocksModel, AgreesWithTheNumbersOfItsBlocks) {
+TEST(BlocksModel, AgreesWithTheWidenedNumbersOfItsBlocks) {
   const Pair pair;
   ASSERT_TRUE(pair.blocks.has_blocks());
   ASSERT_GT(pair.kept, 15);
@@ -66,7 +66,7 @@ TEST(BlocksModel, ChunksAndThreadsDoNotChangeBits) {
   EXPECT_EQ(scores(pair.blocks, {Isa::kPortable, 1}, Precision::kBlocks, 1), one);
 }
 
-TEST(BlocksModel, OnlyForWeightsInBlocks) {
+TEST(BlocksModel, PrecisionBlocksNeedsWeightsInBlocks) {
   const Bundle plain = random_bundle(small_blocks_spec(), 5);
   EXPECT_FALSE(plain.has_blocks());
   const auto backend = make_cpu_backend({Isa::kPortable, 1});

@@ -188,7 +188,7 @@ class CudaLibraryModelTest : public CudaModelTest {};
 TEST_P(CudaModelTest, EqualsTheCpu) { expect_equals_the_cpu(); }
 TEST_P(CudaLibraryModelTest, EqualsTheCpu) { expect_equals_the_cpu(); }
 
-TEST_P(CudaModelTest, BitsDependOnNeitherChunksNorStepsNorSlot) {
+TEST_P(CudaModelTest, BitsDoNotDependOnChunksStepsOrSlot) {
   const std::unique_ptr<Model> model = make();
   const HarnessRun alone = run(*model, 0, 64, 1);
   EXPECT_EQ(alone.values.size(), size_t{kCount});
@@ -235,7 +235,7 @@ TEST_P(CudaModelTest, PartsNameEveryByteOfAState) {
 }
 
 // Moves the state at each position between two flushes.
-TEST_P(CudaModelTest, AStateGoesOnWhereverItIsMoved) {
+TEST_P(CudaModelTest, AMovedStateContinuesWithTheSameBits) {
   const std::unique_ptr<Model> model = make();
   const auto values = prompt();
   for (int count = 1; count <= 9; ++count) {
@@ -375,7 +375,7 @@ TEST(CudaModelChunks, HaveTheSameBitsWhereverTheyAreCut) {
   }
 }
 
-TEST(CudaModelChunks, NeedRoomBesidesTheDecodingRows) {
+TEST(CudaModelChunks, BatchValuesMustHoldAChunkAndAllDecodingRows) {
   const auto backend = make_on_host({.chunks = true});
   const auto model = make_model(random_bundle(spec_of(true), 5), *backend,
                                 {.slots = 4, .rows = 4, .values = 67, .steps = 1});

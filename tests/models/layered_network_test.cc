@@ -21,7 +21,7 @@ TEST(LayeredNetwork, RatesAreFinite) {
   EXPECT_EQ(rate_of(1e4F), FLT_MAX) << "exp of it is beyond fp64";
 }
 
-TEST(LayeredNetwork, NumbersOfHeadsAreSpread) {
+TEST(LayeredNetwork, RepeatsAndTilesNumbersOfHeads) {
   const std::vector<float> numbers = {1.0F, 2.0F};
   EXPECT_THAT(repeated(numbers, 3), ElementsAre(1.0F, 1.0F, 1.0F, 2.0F, 2.0F, 2.0F));
   EXPECT_THAT(tiled(numbers, 2), ElementsAre(1.0F, 2.0F, 1.0F, 2.0F));

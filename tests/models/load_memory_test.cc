@@ -149,7 +149,7 @@ int64_t status_bytes(const std::string& key) {
 
 // The array elements that take the most memory for each byte of the file: empty strings, and
 // strings just too long to be stored inside an object.
-TEST(LoadMemory, AHeaderTakesAFewTimesItsBytes) {
+TEST(LoadMemory, AHeaderTakesABoundedMultipleOfItsBytes) {
   constexpr int64_t kPairs = gguf_bounds::kElements / 2 - 64;
   const std::string pair = gguf_string("") + gguf_string("sixteen letters.");
   const std::string file = GgufWriter()
@@ -175,7 +175,7 @@ struct Case {
 
 class LoadMemoryTest : public testing::TestWithParam<Case> {};
 
-TEST_P(LoadMemoryTest, AModelNeedsItsFileAndATenth) {
+TEST_P(LoadMemoryTest, AModelNeedsAtMostTheSizeOfItsFileAndATenth) {
   const auto [name, stored, precision, kept] = GetParam();
   const TempDir directory;
   const std::string path = is_blocks(stored) ? directory.path() + "/m.gguf" : directory.path();

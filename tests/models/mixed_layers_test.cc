@@ -137,7 +137,7 @@ class MixedLayers : public testing::Test {
 
 const std::vector<int32_t> kValues = {1, 4, 0, 6, 2, 5, 3, 3};
 
-TEST_F(MixedLayers, EachStateHasItsPlaceAndItsParts) {
+TEST_F(MixedLayers, EachStateHasItsOffsetAndItsParts) {
   // Floats: 2 * 12; 2 * (2 * 3 + 2); none; 3 * 2 * 2 and 12; 12, 4 * 4 and 12.
   const std::vector<std::vector<int64_t>> offsets = {
       {0}, {96}, {}, {96 + 64, 160 + 48}, {208 + 48, 256 + 48, 304 + 64}};
@@ -181,7 +181,7 @@ TEST_F(MixedLayers, SlotsAreCopiedAndClearedWhole) {
   EXPECT_EQ(state_bytes(*model_, 3), std::vector<std::byte>(state.size()));
 }
 
-TEST_F(MixedLayers, AStateFileHoldsAllOfThem) {
+TEST_F(MixedLayers, AStateFileHoldsTheStatesOfAllLayers) {
   const auto position = static_cast<int64_t>(kValues.size());
   const std::vector<std::byte> state = state_after(0, kValues, 32);
   const std::string digest(64, 'a');

@@ -287,7 +287,7 @@ TEST_P(NetworkTest, TheBatchDoesNotChangeBits) {
   }
 }
 
-TEST_P(NetworkTest, AFreshLeaseForgetsWhatWasThere) {
+TEST_P(NetworkTest, AReusedSlotDoesNotAffectTheNextSequence) {
   const CpuModel made = make();
   const HarnessRun first = run(*made.model, 3, 64, 1);
   run(*made.model, 3, 2, 4, 12345);

@@ -26,7 +26,7 @@ std::vector<int32_t> recent_of(Model& model, SlotId slot, int64_t position) {
   return recent_values(model.layout(), position, state_bytes(model, slot));
 }
 
-TEST_P(RecentValuesOn, AreTheInputsAndTheSamples) {
+TEST_P(RecentValuesOn, AreTheLastInputsAndSamples) {
   for (const int chunk : {1, 3, 64}) {
     const CpuModel made = make_on(GetParam());
     Model& model = *made.model;
@@ -64,7 +64,7 @@ TEST(RecentValues, TakeFourBytesEachOrNoneIfUnused) {
   EXPECT_EQ(on_gpu.model->limits().recent, 6);
 }
 
-TEST_P(RecentValuesOn, PenaltiesOfASlotEndWithTheNextSet) {
+TEST_P(RecentValuesOn, NewPenaltiesReplaceTheEarlierOnesOfASlot) {
   const CpuModel made = make_on(GetParam());
   Model& model = *made.model;
   const auto run = [&](bool penalized) {

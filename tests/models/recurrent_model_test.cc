@@ -124,7 +124,7 @@ TEST_F(RecurrentModelTest, StepsAnyNetwork) {
   EXPECT_EQ(calls_.forward, 3);
 }
 
-TEST_F(RecurrentModelTest, RowsOfABatchWantDifferentThings) {
+TEST_F(RecurrentModelTest, RowsOfABatchMayWantDifferentResults) {
   for (SlotId slot = 0; slot < 3; ++slot) begin(slot, slot + 1);
   const std::vector<int32_t> scored = {2, 4, 0};  // after 2: 2 is certain, then 4, then 1
   const std::vector<int32_t> prompt = {6, 6};

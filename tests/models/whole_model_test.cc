@@ -219,7 +219,7 @@ int batches_taken_whole(const Spec& spec, Precision precision, const CudaOptions
   return backend.whole_batches;
 }
 
-TEST(WholeModel, IsForSizesThatFit) {
+TEST(WholeModel, IsUsedOnlyForSizesThatFit) {
   for (const auto spec : {image_spec, symbol_spec, plain_spec}) {
     EXPECT_EQ(batches_taken_whole(spec(), Precision::kBf16, {}), 2);
     EXPECT_EQ(batches_taken_whole(spec(), Precision::kBf16, {.replay = true}), 2);
@@ -258,7 +258,7 @@ std::pair<Outcome, int> beside_another(bool penalized) {
   return {outcome, backend.whole_batches};
 }
 
-TEST(WholeModel, ABatchWithPenaltiesGoesByOperationsWithTheSameBits) {
+TEST(WholeModel, ABatchWithPenaltiesRunsByOperationsAndHasTheSameBits) {
   const auto [plain, whole] = beside_another(false);
   const auto [penalized, none] = beside_another(true);
   EXPECT_EQ(whole, 2);
@@ -299,7 +299,7 @@ TEST(WholeModel, ABatchTakesTheFastestClusters) {
   EXPECT_EQ(cuda::whole_shape(64, {2, 8}, kRooms, kPaper, {}).cluster(), 16);
 }
 
-TEST(WholeModel, OtherCostsChooseOtherShapes) {
+TEST(WholeModel, CostsDecideTheShape) {
   constexpr cuda::ClusterRooms kRooms = {132, 66, 33, 16, 8};
   const auto ranks = [&](const LayerCosts& costs) {
     return 1 << cuda::whole_shape(1, {}, kRooms, {256, 8, 1024}, costs).ranks_log;
@@ -309,7 +309,7 @@ TEST(WholeModel, OtherCostsChooseOtherShapes) {
   EXPECT_EQ(ranks({.cache_block = 100'000}), 1);  // one block alone gets all weights immediately
 }
 
-TEST(WholeModel, OtherCostsChangeNoBits) {
+TEST(WholeModel, CostsDoNotChangeBits) {
   const std::vector<SlotId> slots = some_slots(5);
   const auto outcome = [&](const LayerCosts& costs) {
     const auto backend = cuda::make_host_backend({.costs = costs});

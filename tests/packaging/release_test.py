@@ -80,7 +80,7 @@ class Release(unittest.TestCase):
         names = set(re.findall(r"^\s*(\S+) =>", libraries, re.MULTILINE))
         self.assertLessEqual(names, {"libc.so.6", "libm.so.6"})
 
-    def test_the_bill_of_materials_names_what_is_linked(self):
+    def test_the_bill_of_materials_names_linked_packages(self):
         bill = json.loads(only("*.spdx.json").read_text())
         names = {package["name"] for package in bill["packages"]}
         self.assertLessEqual({"runnel", "libgrpc++-dev", "libssl-dev"}, names)
@@ -120,7 +120,7 @@ class Package(unittest.TestCase):
         self.assertEqual((self.root / "etc/runnel/serve.json").read_text(), "{}")
         self.assertFalse((self.root / "usr/bin/runnel").exists())
 
-    def test_the_unit_starts_what_is_installed(self):
+    def test_the_unit_starts_the_installed_program(self):
         unit = (self.root / "lib/systemd/system/runnel.service").read_text()
         for command in re.findall(r"^Exec\w+=(\S+)", unit, re.MULTILINE):
             if command.startswith("/usr/bin/"):

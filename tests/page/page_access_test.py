@@ -75,7 +75,7 @@ class Everybody(BrowserTest):
                     self.assert_accessible(page, where + ", text")
                     self.assert_fits(page, width)
 
-    def test_landmarks_and_names_are_there(self) -> None:
+    def test_landmarks_and_regions_have_names(self) -> None:
         with self.window(self.server) as page:
             for role in ("banner", "main", "contentinfo"):
                 self.assertEqual(page.get_by_role(role).count(), 1)
@@ -83,7 +83,7 @@ class Everybody(BrowserTest):
                 self.assertEqual(page.get_by_role("region", name=name, exact=True).count(), 1, name)
             self.assertEqual(page.get_by_role("heading", level=1).inner_text(), "runnel")
 
-    def test_keys_alone_are_enough(self) -> None:
+    def test_the_page_can_be_used_by_keys_alone(self) -> None:
         with self.window(self.server) as page:
             self.wait_until_drawn(page, COMPLETED, 6)
             page.keyboard.press("Tab")
@@ -168,7 +168,7 @@ class Everybody(BrowserTest):
             eventually(lambda: len(answer.text_content() or "") > len(part), "the rest")
             self.assertTrue((answer.text_content() or "").startswith(part))
 
-    def test_a_text_is_stopped_and_goes_back_by_keys_alone(self) -> None:
+    def test_a_text_is_stopped_and_rewound_by_keys_alone(self) -> None:
         with self.window(self.server) as page:
             self.start_at(page, "talk")
             self.replace(page, "Text to read first", "Once ")
@@ -269,7 +269,7 @@ class Everybody(BrowserTest):
                 return
         self.fail(f"the tab key does not reach {name!r}")
 
-    def test_without_motion_nothing_draws_itself(self) -> None:
+    def test_with_reduced_motion_nothing_is_drawn_unasked(self) -> None:
         with self.window(self.server, reduced_motion="reduce") as page:
             page.wait_for_timeout(1000)
             self.assertEqual(max(self.pixels(page, SHEET)[0]), -1)

@@ -62,7 +62,7 @@ class Origins(BrowserTest):
             options["body"] = body
         return page.evaluate(ASK, {"url": server.url + path, "options": options})
 
-    def test_a_page_of_a_named_origin_asks_as_openais_client_does(self) -> None:
+    def test_a_page_of_an_allowed_origin_can_call_like_the_openai_client(self) -> None:
         port = self.elsewhere()
         server = self.serve("--http-origins", f"http://localhost:{port}")
         prompt = f'"model": "{TEXT}", "prompt": "The river", "max_tokens": 5'
@@ -98,7 +98,7 @@ class Origins(BrowserTest):
             self.assertEqual(full["status"], 429)
             self.assertTrue(full["headers"]["retry-after"] or full["headers"]["x-should-retry"], full)
 
-    def test_another_page_reads_nothing(self) -> None:
+    def test_a_page_of_another_origin_can_read_nothing(self) -> None:
         server = self.serve()
         with self.page_of(self.elsewhere()) as page:
             failure = page.evaluate("url => fetch(url).then(() => 'read it', error => error.name)", server.url)

@@ -52,7 +52,7 @@ class Words(BrowserTest):
             self.wait_for_text(page, len(text + added) + 40)
             self.assertTrue(self.text(page).startswith(text + added))
 
-    def test_the_seed_decides(self) -> None:
+    def test_text_depends_on_seed_and_sampling_settings(self) -> None:
         with self.open() as page:
             self.choose(page, TEXT)
             text = self.write(page)
@@ -63,7 +63,7 @@ class Words(BrowserTest):
             self.settings(page, temperature="4", top_p="0.01")
             self.assertEqual(self.write(page), cold, "so small a top-p leaves the most likely token alone")
 
-    def test_a_stopped_text_goes_on(self) -> None:
+    def test_a_stopped_text_is_continued(self) -> None:
         with self.open(self.endless) as page:
             self.write_and_stop(page, "Write")
             text = self.text(page)
@@ -73,7 +73,7 @@ class Words(BrowserTest):
             self.wait_for_text(page, len(text) + 10)
             self.assertTrue(self.text(page).startswith(text))
 
-    def test_a_text_forks_goes_back_and_is_compared(self) -> None:
+    def test_a_text_is_forked_rewound_and_compared(self) -> None:
         for server in (self.server, self.plain):
             with self.subTest(rewind=server is self.server), self.open(server) as page:
                 self.choose(page, TEXT)
@@ -132,7 +132,7 @@ class Words(BrowserTest):
             self.assertEqual(page.locator(".tokens img, .tokens script").count(), 0)
             self.assertEqual(page.title(), "runnel")
 
-    def test_the_policy_is_in_force(self) -> None:
+    def test_the_content_security_policy_is_enforced(self) -> None:
         with self.open(may_violate=True) as page:
             page.evaluate(
                 """() => {

@@ -25,7 +25,7 @@ WATCHED = 6  # answers with the status, one a second
 class Trouble(BrowserTest):
     """Keys that are wrong, and servers that stop."""
 
-    def test_a_key_is_asked_for_and_kept_nowhere(self) -> None:
+    def test_a_key_is_requested_and_not_stored(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             keys = pathlib.Path(folder) / "keys.json"
             made = subprocess.run(
@@ -63,7 +63,7 @@ class Trouble(BrowserTest):
             self.write(page)
             self.assertFalse(page.get_by_role("alert").first.is_visible(), "an error that is over")
 
-    def test_a_page_that_watches_costs_the_server_little(self) -> None:
+    def test_an_idle_page_costs_the_server_little(self) -> None:
         # At most 2% of one core, so a page costs other streams no more than that.
         server = self.serve()
         with self.window(server) as page:
@@ -80,7 +80,7 @@ class Trouble(BrowserTest):
             self.assertLess(server.cpu_seconds() - used, 0.02 * (time.monotonic() - began))
             self.assertEqual(asked, ["/v1/status"] * WATCHED, "one request a second, and no other")
 
-    def test_a_small_server_draws_what_it_can(self) -> None:
+    def test_a_small_server_draws_as_many_pictures_as_it_has_sessions(self) -> None:
         server = self.serve(models=("mnist-small",), sessions=4)
         with self.window(server) as page:
             self.wait_until_drawn(page, SHEET, 4)

@@ -30,7 +30,7 @@ class Values(BrowserTest):
     def branches(self, page: Page) -> str:
         return page.locator(".branches").inner_text()
 
-    def test_a_model_says_again_what_it_was_told(self) -> None:
+    def test_a_model_repeats_the_given_values(self) -> None:
         with self.window(self.server) as page:
             self.assertIn(
                 "11 values", page.get_by_role("radio", name=re.compile("^copy")).locator("xpath=..").inner_text()
@@ -61,7 +61,7 @@ class Values(BrowserTest):
             self.assertEqual(self.values(page)[len(TOLD) + 6], value)
             self.assertNotEqual(value, TOLD[5])
 
-    def test_what_is_not_a_value_is_refused_with_a_remedy(self) -> None:
+    def test_invalid_values_are_refused_with_a_remedy(self) -> None:
         with self.window(self.server) as page:
             for typed, told in (("3 eleven", "“eleven” is not a value"), ("3, 11", "“11” is not a value")):
                 page.get_by_label("Values to read first").fill(typed)

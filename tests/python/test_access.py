@@ -51,7 +51,7 @@ class AddressTest(unittest.TestCase):
         for good in ("a:1", "127.0.0.1:50051", "[::1]:65535", "unix:/run/r.sock", "dns:///a:1", "ipv4:127.0.0.1:1"):
             address.check(good)
 
-    def test_wrong_addresses_are_told_before_a_call(self):
+    def test_wrong_addresses_are_reported_before_a_call(self):
         for wrong, message in (
             ("http://a:1", "'http://a:1'; leave out 'http://' and give host:port$"),
             ("https://a:1", r"leave out 'https://' and give host:port, with access=Access\(tls=True\) or"),
@@ -70,7 +70,7 @@ class AddressTest(unittest.TestCase):
                 with self.assertRaisesRegex(errors.AccessError, message):
                     kind(wrong, access=Access(api_key="k"))
 
-    def test_a_key_goes_to_this_machine_alone(self):
+    def test_without_tls_a_key_is_sent_only_to_this_machine(self):
         for near in (
             *("localhost:1", "LocalHost.:1", "127.1.2.3:1", "127.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix:/a"),
             *("dns:localhost:1", "dns:localhost", "dns:///localhost:1", "dns:///[::1]:1", "dns://10.0.0.1/127.0.0.1:1"),
@@ -107,16 +107,16 @@ class SilenceTest(unittest.TestCase):
         self.assertEqual(str(raised.exception), str(other.exception))
         return raised.exception.details
 
-    def test_nothing_listens(self):
+    def test_a_port_without_a_server(self):
         with socket.create_server(("127.0.0.1", 0)) as free:
             where = f"127.0.0.1:{free.getsockname()[1]}"
         expected = f"no server answers at {where}; start one with 'runnel serve BUNDLE', or give Client the address of"
         self.assertIn(expected, self.message_of(where))
 
-    def test_a_host_that_there_is_not(self):
+    def test_an_unknown_host(self):
         self.assertRegex(self.message_of("no-such-host.invalid:1"), "the host 'no-such-host.invalid' cannot be found")
 
-    def test_a_machine_that_answers_nothing(self):
+    def test_a_machine_that_does_not_answer(self):
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(socket.socket())
             server.bind(("127.0.0.1", 0))
@@ -165,7 +165,7 @@ class SilenceTest(unittest.TestCase):
 
 
 class FilesTest(unittest.TestCase):
-    def test_a_state_file_is_its_owners_alone_and_whole_or_not_there(self):
+    def test_a_state_file_is_private_and_written_completely_or_not_at_all(self):
         with tempfile.TemporaryDirectory() as name:
             path = pathlib.Path(name, "a.state")
             files.write_private(path, b"abc")

@@ -322,7 +322,7 @@ class SafetensorsTest(ToolTest):
 
 
 class BundleTest(ToolTest):
-    def test_a_failure_leaves_the_old_bundle_whole(self):
+    def test_a_failure_does_not_change_the_old_bundle(self):
         def make(name):
             return np.zeros(bundle.expected_tensors(CONFIG)[name], np.float32)
 

@@ -91,7 +91,7 @@ class CallsTest(ServedTest):
         self.assertEqual((model.has_begin, model.has_text, model.head), (True, False, "mixture_of_logistics"))
         self.assertIsNone(self.client.model("text-small").image)
 
-    def test_values_come_in_runs(self):
+    def test_values_are_delivered_in_runs(self):
         stream = self.client.generate([0] * 4, model="mnist-small", max_values=40, seed=7, top_log_probs=0)
         self.assertIsNone(stream.started)
         runs = list(stream)
@@ -102,7 +102,7 @@ class CallsTest(ServedTest):
         again = self.client.generate(np.zeros((1, 4), np.uint8), model="mnist-small", max_values=40, seed=7)
         self.assertEqual(list(again.values()), [value for run in runs for value in run.values])
 
-    def test_text_comes_as_it_is_written(self):
+    def test_text_is_streamed(self):
         counted: list[int] = []
         options: Options = {"model": "text-small", "max_values": 60, "seed": 3, "top_log_probs": 2}
         options["progress"] = counted.append
@@ -180,11 +180,11 @@ class CallsTest(ServedTest):
         self.assertEqual(colours.shape, (32, 32, 3))
         self.assertEqual(pictures.to_pil(colours, 2).size, (64, 64))
 
-    def test_a_text_alone_is_one_stop(self):
+    def test_a_single_string_is_one_stop_text(self):
         [sample] = self.client.generate("The ", model="text-small", max_values=200, stop="the", seed=1).samples()
         self.assertTrue(sample.text.endswith("the"), sample.text)
 
-    def test_a_score_is_that_of_what_was_sampled(self):
+    def test_scores_equal_the_log_probabilities_of_sampling(self):
         stream = self.client.generate("The ", model="text-small", max_values=50, seed=2)
         [sample] = stream.samples()
         whole = self.client.score("The ", sample.values, model="text-small")
@@ -200,7 +200,7 @@ class CallsTest(ServedTest):
         scored = self.client.score(values, model="text-endless-small")
         self.assertEqual((scored.position, len(scored.log_probs)), (1, 69_999))
 
-    def test_errors_say_what_the_server_says(self):
+    def test_errors_have_the_message_of_the_server(self):
         for kind, call, message in (
             (errors.NotFound, lambda: self.client.model("none"), "no model 'none'; this server has 'cifar10-small', "),
             (errors.InvalidArgument, lambda: list(self.client.generate([1])), "name"),
@@ -219,7 +219,7 @@ class CallsTest(ServedTest):
             self.assertIsInstance(raised.exception, errors.RunnelError)
             self.assertTrue(str(raised.exception).startswith(raised.exception.status + ": "))
 
-    def test_wrong_arguments_are_told_before_a_call(self):
+    def test_wrong_arguments_are_reported_before_a_call(self):
         for kind, call, message in (
             (
                 TypeError,
@@ -235,7 +235,7 @@ class CallsTest(ServedTest):
             with self.assertRaisesRegex(kind, message):
                 call()
 
-    def test_a_stream_that_nobody_reads_any_more_is_cancelled(self):
+    def test_an_abandoned_stream_is_cancelled(self):
         with self.client.session(model="text-endless-small") as session:
             for _ in session.generate("A", max_values=60_000):
                 break
@@ -311,7 +311,7 @@ class SessionTest(ServedTest):
             with self.assertRaisesRegex(errors.OutOfRange, "stands at position 101"):
                 session.rewind(102)
 
-    def test_an_error_in_the_block_is_told_and_the_session_deleted(self):
+    def test_an_error_in_the_block_is_raised_and_the_session_deleted(self):
         with self.assertRaisesRegex(KeyError, "mine"), self.client.session(model="text-small"):
             raise KeyError("mine")
         with self.assertRaisesRegex(KeyError, "mine"), self.client.session(model="text-small") as session:
@@ -363,7 +363,7 @@ class StateTest(ServedTest):
 
         self.assertEqual(asyncio.run(body()), ([], (self.folder / "a.state").read_bytes()))
 
-    def test_a_stored_state_is_a_beginning(self):
+    def test_a_sequence_can_begin_at_a_stored_state(self):
         with self.client.session(model="text-small") as session:
             session.feed("The river was ")
             (self.folder / "stored").mkdir()
@@ -436,7 +436,7 @@ class TokensTest(unittest.TestCase):
         with self.assertRaises(errors.Unauthenticated):
             wrong.tokenize("a", "text-small")
 
-    def test_a_port_that_cannot_be_used_is_told(self):
+    def test_an_invalid_http_address_is_reported(self):
         with Client(self.address) as client, self.assertRaisesRegex(errors.AccessError, r"--http-address HOST:PORT"):
             client.tokenize("a")
         for wrong in ("127.0.0.1:8000", "ftp://a", "http://a/v1", "http://"):
@@ -480,7 +480,7 @@ class BrokenConnectionTest(ServedTest):
         again = self.client.generate("The ", model="text-small", max_values=400, seed=stream.started.seed)
         self.assertEqual(text, "".join(again.text()))
 
-    def test_a_session_is_not_taken_further_by_another_try(self):
+    def test_a_retry_does_not_advance_a_session_twice(self):
         proxy, client = self.through_proxy()
         with self.client.session("mine", "text-small"):
             session = client.open_session("mine", "text-small")
@@ -490,7 +490,7 @@ class BrokenConnectionTest(ServedTest):
         again = self.client.generate("The ", model="text-small", max_values=400, seed=9)
         self.assertEqual(text, "".join(again.text()))
 
-    def test_a_score_is_asked_for_again(self):
+    def test_a_score_is_retried(self):
         proxy, client = self.through_proxy()
         values = np.arange(1000) % 256
         scored = client.score(values, model="text-endless-small")
@@ -505,7 +505,7 @@ class BrokenConnectionTest(ServedTest):
             stream.samples()
         self.assertEqual(proxy.connections, 1)
 
-    def test_a_server_that_is_not_there_is_told_after_some_attempts(self):
+    def test_a_missing_server_is_reported_after_some_attempts(self):
         retry = Retry(attempts=3, first_delay=0.01)
         with Client("127.0.0.1:1", retry=retry) as client, self.assertRaises(errors.Unavailable):
             client.models()
@@ -590,7 +590,7 @@ class LostAnswerTest(ServedTest):
             with self.assertRaises(errors.NotFound):
                 self.client.open_session(session.id, "text-small")
 
-    def test_a_session_of_another_is_not_taken_for_ones_own(self):
+    def test_a_retry_does_not_adopt_an_existing_session(self):
         with self.client.session("taken", "text-small") as session, Client(**self.losing(0)) as client:
             with self.assertRaises(errors.AlreadyExists):
                 client.session("taken", "text-small")
@@ -625,7 +625,7 @@ class LostAnswerTest(ServedTest):
         with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
             asyncio.run(unused.models())
 
-    def test_children_are_made_once(self):
+    def test_a_retry_creates_children_only_once(self):
         with self.client.session(model="text-small") as session:
             session.feed("abc")
             with Client(**self.losing()) as client:
@@ -677,7 +677,7 @@ class FullServerTest(unittest.TestCase):
             recorder.calls, [*((name, "mine") for name in (*names, "Score", "Generate")), ("ListModels", None)]
         )
 
-    def test_a_full_server_is_asked_again_when_it_says(self):
+    def test_a_full_server_is_retried_after_the_time_that_it_gives(self):
         handler = Refusing(8, "50")  # more than the allowed number of lost connections
         with Client(serve(self, handler)) as client:
             stream = client.generate([1])
@@ -687,7 +687,7 @@ class FullServerTest(unittest.TestCase):
         for before, after in zip(times, times[1:]):
             self.assertGreaterEqual(after - before, 0.05)
 
-    def test_a_client_does_not_wait_in_vain(self):
+    def test_a_client_does_not_wait_longer_than_its_timeout(self):
         for pushback, seconds in (("900000", 900), ("-1", float("inf"))):
             handler = Refusing(9, pushback)
             with Client(serve(self, handler), timeout=PATIENCE) as client:
@@ -799,7 +799,7 @@ class ExamplesTest(ServedTest):
 
 
 class PicturesTest(unittest.TestCase):
-    def test_a_sheet_is_wider_than_high(self):
+    def test_a_sheet_is_wider_than_tall(self):
         sheet = pictures.sheet(np.full((3, 2, 2), 7, np.uint8))
         self.assertEqual(sheet.shape, (7, 7))
         self.assertEqual((sheet == 7).sum(), 12)

@@ -28,7 +28,7 @@ class RemedyTest(unittest.TestCase):
         ):
             return command.remedy(extra)
 
-    def test_debians_own_python_gets_debians_packages(self):
+    def test_the_python_of_debian_gets_packages_of_debian(self):
         found = self.remedy("convert", is_debian=True, is_managed=True, prefix="/usr", base_prefix="/usr")
         self.assertEqual(found, "sudo apt install python3-numpy python3-torch")
 
@@ -55,7 +55,7 @@ class RemedyTest(unittest.TestCase):
 
 
 class ConvertTest(unittest.TestCase):
-    def test_a_missing_checkpoint_is_named_before_torch_is_asked_for(self):
+    def test_a_missing_checkpoint_is_reported_before_missing_torch(self):
         with (
             unittest.mock.patch.dict(sys.modules, {"torch": None}),
             self.assertRaisesRegex(BundleError, "/no/such.pth: no such file"),
@@ -75,7 +75,7 @@ class RunTest(unittest.TestCase):
 
         return tool
 
-    def test_the_status_is_the_tools(self):
+    def test_the_exit_status_is_that_of_the_tool(self):
         self.assertEqual(self.run_tool(lambda argv: None), (0, ""))
         self.assertEqual(self.run_tool(lambda argv: 3), (3, ""))
 
@@ -87,7 +87,7 @@ class RunTest(unittest.TestCase):
         status, err = self.run_tool(lambda argv: parser.parse_args(["--colour"]))
         self.assertEqual((status, err), (2, "tool: error: unrecognized arguments: --colour (see tool --help)\n"))
 
-    def test_a_module_of_the_package_itself_is_a_bug_and_no_missing_package(self):
+    def test_a_missing_module_of_the_package_itself_is_raised(self):
         with self.assertRaises(ImportError):
             command.missing(ImportError("x", name="runnel_client.nothing"))
         self.assertIn("has no module 'torch'", str(command.missing(ImportError("x", name="torch"))))

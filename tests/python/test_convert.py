@@ -184,7 +184,7 @@ class FeatureMapTest(ConvertTest):
                 expected = {"feature_map": flags.split()[1], "eps": 1e-6, **expected}
                 self.assertEqual(config["model"]["attention"], expected)
 
-    def test_relu_has_no_tensors(self):
+    def test_relu_needs_no_tensors_of_its_own(self):
         config, _ = self.convert(self.save(model()), *self.flags, "--feature-map", "relu")
         self.assertEqual(config["model"]["attention"], {"feature_map": "relu", "eps": 1e-6})
 
@@ -245,7 +245,7 @@ class ReadsTest(ConvertTest):
         self.assertIn(f"{bundle.state_bytes(config):,} bytes", self.card())
         self.assertNotIn("## ", self.card())
 
-    def test_causal_copy_with_the_state_of_its_optimizer(self):
+    def test_a_checkpoint_with_the_state_of_its_optimizer(self):
         state = model(values=11, outputs=11)
         weights = [torch.nn.Parameter(tensor.clone()) for tensor in state.values()]
         optimizer = torch.optim.Adam(weights)
@@ -283,7 +283,7 @@ class ReadsTest(ConvertTest):
         ):
             self.assert_same(self.convert(self.save(wrap(state)), *self.flags)[1], state)
 
-    def test_an_encoder_alone_with_the_rest_elsewhere(self):
+    def test_an_encoder_with_the_rest_in_another_file(self):
         state = model(values=9, outputs=9)
         rest = without(state, *encoder())
         for prefix in ("", "encoder.", "a.b.c."):
@@ -381,7 +381,7 @@ class ReadsTest(ConvertTest):
         self.assertNotIn("begin", self.convert(path, "--heads", "3", "--image", "2x2x3")[0])
         self.assertNotIn("begin", self.convert(path, *self.flags, "--begin", "none")[0])
 
-    def test_other_precisions_and_what_is_ignored(self):
+    def test_other_precisions_and_ignored_tensors(self):
         state = model()
         state["predictor.weight"] = state["predictor.weight"].double()
         state["predictor.bias"] = state["predictor.bias"].half()
@@ -415,7 +415,7 @@ class ReadsTest(ConvertTest):
         self.assertIn("| iteration |", text)
         self.assertIn("not stored", text)
 
-    def test_the_shipped_model_is_what_the_tool_writes(self):
+    def test_the_tool_writes_the_shipped_model(self):
         shipped = os.path.join(ROOT, "zoo/mnist-small")
         with open(os.path.join(shipped, "config.json"), encoding="utf-8") as file:
             config = json.load(file)
@@ -590,7 +590,7 @@ class RefusesTest(ConvertTest):
             ),
         )
 
-    def test_tensors_out_of_place(self):
+    def test_unexpected_tensors(self):
         layer = "transformer.layers.1."
         self.refuse_each(
             (
@@ -689,7 +689,7 @@ class RefusesTest(ConvertTest):
             self.refuse([self.path(name), *self.flags], name, "torch.save", "mkdir")
         self.assertFalse(os.path.exists(marker))
 
-    def test_plain_pickles_alone(self):
+    def test_only_plain_pickles_are_read(self):
         class_with_state = b"ctorch\nTensor\n}X\x01\x00\x00\x00aK\x01sb."
         for content in (class_with_state, pickle.dumps(os.getcwd, 2), pickle.dumps(torch.load, 2)):
             with self.assertRaisesRegex(pickle.UnpicklingError, "Unsupported"):
@@ -747,7 +747,7 @@ class VerifyTest(ConvertTest):
         np.savez(self.path("outputs.npz"), **{renamed.get(name, name): array for name, array in arrays.items()})
         return self.path("outputs.npz")
 
-    def test_outputs_that_agree_are_told_and_the_card_says_so(self):
+    def test_the_output_and_the_card_report_agreement(self):
         for renamed in ({}, {"values": "images", "outputs": "head", "log_probs": "logprob"}):
             recording = self.recording(**renamed)
             argv = [self.checkpoint, *self.flags, "--verify", recording, "--out", self.path("bundle")]
@@ -761,7 +761,7 @@ class VerifyTest(ConvertTest):
             self.assertNotIn("do not tell", out)
             self.assertIn("Verified: the largest difference from outputs.npz", self.card())
 
-    def test_a_narrower_type_of_weights_is_allowed_its_rounding(self):
+    def test_narrower_weights_may_differ_by_rounding(self):
         recording = self.recording()
         for dtype in ("f16", "bf16"):
             self.convert(self.checkpoint, *self.flags, "--verify", recording, "--dtype", dtype)
@@ -791,7 +791,7 @@ class VerifyTest(ConvertTest):
         self.refuse([self.checkpoint, *self.flags, "--softmax-temp", "1"], "goes with --attention softmax")
         self.refuse([*softmax, "--softmax-temp", "0"], "model.attention.scale", "found 0")
 
-    def test_a_file_that_fits_no_such_model_is_refused(self):
+    def test_an_invalid_recording_is_refused(self):
         values = np.zeros((2, 12), np.uint8)
         for arrays, *parts in (
             ({"values": values}, "'outputs' or 'log_probs'"),
@@ -811,7 +811,7 @@ class VerifyTest(ConvertTest):
         text = self.write("text.npz", "values")
         self.refuse([self.checkpoint, *self.flags, "--verify", text], "expected a file of numpy.savez")
 
-    def test_without_it_the_tool_says_what_it_could_not_know(self):
+    def test_without_a_recording_the_tool_notes_unverified_options(self):
         _, out, _ = self.run_tool(convert, [self.checkpoint, *self.flags, "--out", self.path("bundle")])
         self.assertIn("note: tensors do not tell whether --heads 3, --activation relu and --feature-map elu", out)
         self.assertIn("--verify FILE", out)

@@ -46,11 +46,11 @@ class FaultTest(unittest.TestCase):
                 self.assertIn(word, given | {""})
                 self.assertEqual(fault.rendered(place(field) + " is wrong"), f"{word or field} is wrong")
 
-    def test_a_hint_is_left_out_where_there_is_no_such_option(self):
+    def test_a_hint_without_a_matching_option_is_left_out(self):
         message = "full" + hint("; set " + place("page_size")) + hint(", or set " + place("delivery.max_delay"))
         self.assertEqual(fault.rendered(message + "; sorry"), "full, or set message_delay; sorry")
 
-    def test_no_mark_is_left(self):
+    def test_no_marks_are_left_in_a_message(self):
         for message in (hint("a"), place("samples"), "a" + hint("b " + place("text")), "plain"):
             self.assertNotRegex(fault.rendered(message), "[\x1e\x1f]")
 

@@ -104,7 +104,7 @@ class GoldenTest(unittest.TestCase):
         stored = golden("zoo_mnist")
         self.assert_same_run(config, tensors, stored["values"][0], stored["head"][0], stored["log_prob"][0])
 
-    def test_figures_of_the_shipped_model_fit_one_another(self):
+    def test_figures_of_the_shipped_model_are_consistent(self):
         stored = golden("zoo_mnist")
         images = read_idx("mnist_test_100.idx3-ubyte")
         self.assertEqual(images.shape, (100, 784))

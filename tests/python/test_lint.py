@@ -31,11 +31,11 @@ class LintTest(unittest.TestCase):
     def test_everything_is_formatted(self):
         self.assert_passes(RUFF, "format", "--check", "--no-cache", "--config", SETTINGS, *python_files())
 
-    def test_types_fit(self):
+    def test_mypy_finds_nothing(self):
         names = [name for name in python_files() if name.endswith(".py")]
         self.assert_passes(MYPY, "--config-file", SETTINGS, "--cache-dir", str(ROOT / "build" / "mypy"), *names)
 
-    def test_scripts_without_a_suffix_are_among_them(self):
+    def test_scripts_without_a_suffix_are_checked_too(self):
         self.assertIn("scripts/runnel-convert", python_files())
 
 

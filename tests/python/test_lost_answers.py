@@ -100,7 +100,7 @@ class LostAnswersTest(unittest.TestCase):
         self.assertEqual(asyncio.run(text()), "".join(self.client.generate("The ", max_values=100, seed=1).text()))
         self.assertEqual(self.proxy.positions, [0, 0, 0, 0, 5])  # feed() four times
 
-    def test_each_call_says_where_the_last_one_ended(self):
+    def test_each_call_sends_the_position_where_the_last_one_ended(self):
         with self.through_proxy().session() as session:
             session.feed("abc")
             session.generate(max_values=5).samples()
@@ -123,7 +123,7 @@ class LostAnswersTest(unittest.TestCase):
             session.score("y", keep=True)
             session.generate(max_values=1, expected_position=position + 1).samples()
 
-    def test_after_a_reader_has_stopped_the_server_is_asked(self):
+    def test_after_an_abandoned_stream_the_position_is_queried(self):
         with self.through_proxy().session() as session:
             with session.generate("abc", max_values=60_000) as stream:
                 next(iter(stream))
@@ -148,7 +148,7 @@ class LostAnswersTest(unittest.TestCase):
             self.assertEqual(session.info().position, after + 3)
         session.delete()
 
-    def test_a_session_that_another_has_moved_is_told(self):
+    def test_a_session_moved_by_another_client_is_reported(self):
         with self.client.session("shared") as one, self.client.open_session("shared") as other:
             one.feed("abc")
             with self.assertRaisesRegex(errors.Aborted, "position"):
@@ -161,7 +161,7 @@ class LostAnswersTest(unittest.TestCase):
             self.assertEqual(one.info().position, 7)
             one.generate(max_values=1).samples()
 
-    def test_without_the_check_nothing_is_sent(self):
+    def test_without_the_check_no_position_is_sent(self):
         with self.through_proxy().session() as session:
             session.generate("abc", max_values=1, expected_position=None).samples()
             session.generate(max_values=1).samples()

@@ -97,13 +97,13 @@ class PackageTest(unittest.TestCase):
             [metadata] = [files[name] for name in files if re.fullmatch(r"PKG-INFO|.*dist-info/METADATA", name)]
             self.assertIn(b"\nLicense: Apache-2.0\n", metadata)
 
-    def test_the_version_is_that_of_the_server(self):
+    def test_the_version_equals_that_of_the_server(self):
         done = run(self.folder / "env/bin/python", "-c", "import runnel_client; print(runnel_client.__version__)")
         [version] = re.findall(r"project\(runnel VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text())
         self.assertEqual(done.stdout.strip(), version, done.stderr)
         self.assertIn(f"runnel_client-{version}.dist-info/METADATA", self.files_of("*.whl"))
 
-    def test_where_protoc_is_missing_pip_brings_it(self):
+    def test_without_protoc_the_build_requires_grpcio_tools(self):
         copy = self.folder / "without_protoc"
         check_out(copy)
         code = "import os, sys; os.chdir(sys.argv[1]); from setuptools import build_meta as build; "
@@ -130,7 +130,7 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("--heads", done.stdout)
 
-    def test_a_missing_package_is_told_with_what_installs_it_here(self):
+    def test_a_missing_package_is_reported_with_its_install_command(self):
         for name, package in (
             ("runnel-convert", "'runnel-client[convert]'"),
             ("runnel-random-bundle", "runnel-client"),

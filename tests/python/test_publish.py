@@ -108,7 +108,7 @@ class PublishTest(ToolTest):
         self.assertIn("note: there is no tokenizer", out)
         self.refuse([self.save(official()), "--vocab", self.path("none.txt")], "none.txt: no such file")
 
-    def test_a_vocabulary_comes_without_a_tokenizer(self):
+    def test_with_a_vocabulary_no_tokenizer_is_copied_by_default(self):
         vocab, tokenizer = self.write("words.txt", "1 'a' 1\n"), self.write("tokenizer.json", "{}")
         checkpoint = self.save(official())
         self.convert(checkpoint, "--vocab", vocab)
@@ -117,7 +117,7 @@ class PublishTest(ToolTest):
         self.assertTrue(os.path.exists(os.path.join(self.out, "tokenizer.json")))
         self.refuse([checkpoint, "--vocab", vocab], "out/tokenizer.json: expected no such file", "remove it")
 
-    def test_config_beside_the_checkpoint_comes_along_as_it_is(self):
+    def test_the_config_next_to_the_checkpoint_is_copied_unchanged(self):
         text = '{"ssm_cfg": {"layer": "Mamba2"}, "d_model": 4, "x": [Infinity] }'
         self.write("config.json", text)
         self.write("generation_config.json", "{}")
@@ -130,7 +130,7 @@ class PublishTest(ToolTest):
         _, config, _ = self.convert(path, "--config", self.path("other.json"))
         self.assertEqual(config, text)
 
-    def test_several_files_and_directories_are_one(self):
+    def test_several_files_and_directories_are_merged(self):
         state = list(mamba().items())
         os.mkdir(self.path("snapshot"))
         self.write("snapshot/config.json", '{"model_type": "mamba2"}')
@@ -249,7 +249,7 @@ class PublishTest(ToolTest):
         twice = {"blocks.0.att.r_k": torch.ones(4), "_orig_mod.blocks.0.att.r_k": torch.ones(4)}
         self.refuse([self.save(twice)], "expected one tensor 'blocks.0.att.r_k', found another as '_orig_mod.")
 
-    def test_sizes_are_not_trusted(self):
+    def test_invalid_sizes_are_refused(self):
         storage = torch_file.Storage("F32", "archive/data/0", 6)
         for offset, shape, strides in (
             (0, (7,), (1,)),
@@ -268,7 +268,7 @@ class PublishTest(ToolTest):
         with self.assertRaises(pickle.UnpicklingError):
             torch_file.rebuild_tensor("archive/data/0", 0, (2,), (1,))
 
-    def test_a_byte_order_is_short(self):
+    def test_a_long_or_compressed_byte_order_is_refused(self):
         with zipfile.ZipFile(self.save({"blocks.0.att.r_k": torch.ones(4)})) as archive:
             pickled = next(archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))
         for order, compression in ((b"little" + b" " * 11, zipfile.ZIP_STORED), (b"little", zipfile.ZIP_DEFLATED)):
@@ -278,7 +278,7 @@ class PublishTest(ToolTest):
             with self.assertRaisesRegex(BundleError, "expected a byteorder of at most 16 bytes, not compressed"):
                 torch_file.TorchFile(path)
 
-    def test_storages_are_as_long_as_they_say(self):
+    def test_storages_must_have_their_stated_length(self):
         whole = self.save({"blocks.0.att.r_k": torch.ones(4)})
         with zipfile.ZipFile(whole) as archive:
             names = [name for name in archive.namelist() if name.endswith("data.pkl")]

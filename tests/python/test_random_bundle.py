@@ -134,7 +134,7 @@ class RandomBundleTest(ToolTest):
         self.assertNotIn("transformer.norm.weight", tensors)
         self.assertEqual((config["name"], config["begin"]), ("odd", {"value": 9}))
 
-    def test_sequences_that_are_no_images(self):
+    def test_sequences_other_than_images(self):
         config, _ = self.generate("--endless")
         self.assertEqual(config["model"]["position"], {"kind": "sinusoidal"})
         self.assertEqual(config["model"]["head"]["kind"], "mixture_of_logistics")
@@ -153,7 +153,7 @@ class RandomBundleTest(ToolTest):
         config, _ = self.generate("--values", "40", "--position-kind", "none", "--image", "none")
         self.assertEqual((config["values"], config["model"]["position"]), (40, {"kind": "none"}))
 
-    def test_a_long_run_stays_of_order_one(self):
+    def test_activations_of_a_long_run_stay_bounded(self):
         for flags in ((), ("--symbols", "0123456789", "--combine", "add")):
             config, tensors = self.generate("--endless", *flags)
             reference = Reference(config, tensors)
@@ -201,7 +201,7 @@ class RandomBundleTest(ToolTest):
                 self.assert_refused(random_bundle, [*argv, "--out", self.path("bundle")], *parts)
         self.assert_refused(random_bundle, [], "--out")
 
-    def test_published_models_have_their_makers_names(self):
+    def test_published_models_have_the_tensor_names_of_their_makers(self):
         for family, tensor, files in (
             ("rwkv7", "model.layers.1.attn.v_lora.lora.0.weight", ["rwkv_vocab_v20230424.txt"]),
             ("mamba2", "backbone.layers.1.mixer.A_log", []),
@@ -221,7 +221,7 @@ class RandomBundleTest(ToolTest):
             self.run_tool(random_bundle, [*argv, self.path(family)])
             self.assertEqual(self.content(family), first)
 
-    def test_hybrids_have_their_makers_tensors(self):
+    def test_hybrids_have_the_tensors_of_their_makers(self):
         """The shapes agree with the equations of make_hybrids.py, which are compared with transformers."""
         for preset, hybrid in random_hybrids.PRESETS.items():
             size = (preset, len(hybrid.layers), hybrid.values)
@@ -229,7 +229,7 @@ class RandomBundleTest(ToolTest):
             expected = make_hybrids.Hybrid({"intermediate_size": 4608, **config}).shapes()  # LFM2 has no key for it
             self.assertEqual(random_hybrids.shapes_of(*size), expected, preset)
 
-    def test_the_gated_family_has_its_makers_tensors(self):
+    def test_the_gated_family_has_the_tensors_of_its_makers(self):
         """The shapes agree with the equations of make_recurrences.py, except for the ranks of small products."""
         for preset, gated in random_gated.PRESETS.items():
             config = random_gated.config_of(preset, gated.layers, gated.values)

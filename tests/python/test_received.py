@@ -38,7 +38,7 @@ class ReceivedTest(unittest.TestCase):
         self.received.begin_attempt()
         return [run for response in responses for run in self.received.take(response)]
 
-    def test_an_attempt_after_another_brings_only_what_is_new(self):
+    def test_a_later_attempt_yields_only_new_values(self):
         first = self.take(started(), values(4, [1, 2], "ab"), values(6, [3], "c"))
         second = self.take(started(), values(4, [1], "a"), values(5, [2, 3, 4], "bcd"), values(8, [5], "e"), finished())
         self.assertEqual([(run.position, run.values, run.text) for run in first], [(4, [1, 2], "ab"), (6, [3], "c")])
@@ -46,13 +46,13 @@ class ReceivedTest(unittest.TestCase):
         self.assertEqual([(run.log_probs, run.top_log_probs) for run in second[:1]], [([-4.0], [[(4, -1.0)]])])
         self.assertEqual(self.received.finished[0].reason, "LENGTH")
 
-    def test_text_that_a_character_was_cut_from_is_handed_on_once(self):
+    def test_text_that_ends_within_a_character_is_delivered_once(self):
         first = self.take(started(), values(0, [1, 2], "a"), values(2, [], "\ufffd"))
         second = self.take(started(), values(0, [1, 2], "a"), values(2, [], "\ufffd"), finished())
         self.assertEqual([run.text for run in first], ["a", "\ufffd"])
         self.assertEqual(second, [])
 
-    def test_samples_are_told_apart(self):
+    def test_samples_are_tracked_separately(self):
         self.take(started(), values(0, [1, 2], sample=0), values(0, [9], sample=1))
         runs = self.take(started(), values(0, [9, 8], sample=1), values(0, [1, 2], sample=0), values(2, [3], sample=0))
         self.assertEqual([(run.sample, run.position, run.values) for run in runs], [(1, 1, [8]), (0, 2, [3])])
@@ -75,7 +75,7 @@ class ReceivedTest(unittest.TestCase):
         with self.assertRaisesRegex(errors.Aborted, "sample 0 has a gap: position 1 is followed by 3"):
             self.take(started(), values(0, [1]), values(3, [1]))
 
-    def test_a_sample_that_time_ends_may_end_earlier_when_it_is_made_again(self):
+    def test_a_sample_ended_by_time_may_end_earlier_in_a_retry(self):
         self.take(started(), values(0, [1, 2]))
         self.assertEqual(self.take(started(), values(0, [1]), finished("TIME")), [])
 
@@ -94,7 +94,7 @@ class TriesTest(unittest.TestCase):
     def tries(self, timeout=60.0, **policy):
         return Tries(Retry(**policy), timeout, lambda: self.now)
 
-    def test_a_server_that_says_when_is_asked_again_until_the_time_is_over(self):
+    def test_a_server_that_gives_a_retry_time_is_retried_until_the_timeout(self):
         tries, full = self.tries(timeout=10), errors.ResourceExhausted("full", retry_after=2)
         for _ in range(4):
             pause = tries.pause_after(full)
@@ -103,7 +103,7 @@ class TriesTest(unittest.TestCase):
         with self.assertRaises(errors.ResourceExhausted):
             tries.pause_after(full)
 
-    def test_a_lease_is_waited_for_within_the_time_of_the_call(self):
+    def test_a_busy_session_is_retried_within_the_timeout(self):
         busy = errors.call_error("ABORTED", "busy with a call on another server", [("grpc-retry-pushback-ms", "3000")])
         tries = self.tries(timeout=5)
         self.assertTrue(3 <= tries.pause_after(busy) <= 3.3)
@@ -111,7 +111,7 @@ class TriesTest(unittest.TestCase):
         with self.assertRaises(errors.Aborted):
             self.tries(timeout=2).pause_after(busy)
 
-    def test_a_store_that_did_not_answer_may_have_done_it(self):
+    def test_without_an_answer_of_the_store_the_outcome_is_unknown(self):
         tries = self.tries()
         error = errors.Unavailable("the store has not answered", retry_after=1)
         tries.pause_after(error)
@@ -119,7 +119,7 @@ class TriesTest(unittest.TestCase):
         with self.assertRaises(errors.Unavailable):
             Tries(Retry(), 60, repeatable=False).pause_after(error)
 
-    def test_a_connection_that_is_lost_is_opened_again_later_and_later(self):
+    def test_pauses_after_lost_connections_grow(self):
         tries, lost = self.tries(attempts=5, first_delay=1, longest_delay=3), errors.Unavailable("gone")
         for longest in (1, 2, 3, 3):
             pause = tries.pause_after(lost)
@@ -144,14 +144,14 @@ class TriesTest(unittest.TestCase):
         with self.assertRaises(errors.ResourceExhausted):
             self.tries(attempts=1).pause_after(errors.ResourceExhausted("full", retry_after=1))
 
-    def test_a_pushback_that_is_no_time_asks_for_no_other_try(self):
+    def test_an_invalid_pushback_prevents_retries(self):
         for pushback, seconds in (("1500", 1.5), ("0", 0.0), ("-1", math.inf), ("soon", math.inf)):
             error = errors.call_error("UNAVAILABLE", "gone", [("grpc-retry-pushback-ms", pushback)])
             self.assertEqual((type(error), error.retry_after), (errors.Unavailable, seconds))
         with self.assertRaises(errors.Unavailable):
             self.tries().pause_after(error)
 
-    def test_every_status_has_the_class_of_its_name(self):
+    def test_every_status_has_an_exception_class_of_its_name(self):
         for status in ("NOT_FOUND", "DATA_LOSS", "UNAUTHENTICATED"):
             error = errors.call_error(status, "why", [])
             self.assertEqual((type(error).__name__, str(error)), (status.title().replace("_", ""), f"{status}: why"))

@@ -149,7 +149,7 @@ class ReplicasTest(unittest.TestCase):
             whole.generate(" and ", max_values=20, seed=2).samples()[0].values,
         )
 
-    def test_a_call_that_was_saved_and_not_heard_is_answered_by_another_server(self):
+    def test_another_server_answers_a_saved_call_whose_answer_was_lost(self):
         for heard in (0, 1, 5):  # number of messages: none, only the first, some values
             process, first = self.serve(f"first-{heard}")
 
@@ -171,7 +171,7 @@ class ReplicasTest(unittest.TestCase):
 
         self.check_cut_call(self.first, lose)
 
-    def test_a_session_that_another_server_made_is_ones_own(self):
+    def test_a_retry_accepts_a_session_that_another_server_created(self):
         address = served(Losing(self.first, self.second), self.stack)
         self.assertEqual(self.client(address).session("made").info().position, 0)
 

@@ -22,10 +22,10 @@ class TokenizersTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr[-4000:])
         return done.stdout
 
-    def test_stored_values_are_those_of_the_originals(self):
+    def test_stored_values_match_the_original_tokenizers(self):
         self.assert_agrees("--check")
 
-    def test_random_texts_become_the_same_values_and_back(self):
+    def test_random_texts_encode_and_decode_alike(self):
         told = self.assert_agrees("--compare", os.environ["ENCODE_TEXTS"], "--texts", TEXTS)
         kinds = len(list(pathlib.Path(ROOT, "tests/golden/tokenizers").iterdir()))
         self.assertEqual(told.count(f": {TEXTS} texts encode alike"), kinds, told)

@@ -104,17 +104,17 @@ class WireTest(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, expected):
                 wire.generate_request(prompt, "", options)
 
-    def test_without_options_all_but_the_request_id_is_left_to_the_server(self):
+    def test_without_options_only_the_request_id_is_set(self):
         first, second = (wire.generate_request([1, 2], "", {}) for _ in range(2))
         self.assertEqual([field.name for field, _ in first.ListFields()], ["values", "request_id"])
         self.assertNotEqual(first.request_id, second.request_id)
 
-    def test_a_stored_state_is_where_a_sequence_without_a_session_starts(self):
+    def test_a_stored_state_starts_a_sequence_without_a_session(self):
         self.assertEqual(wire.generate_request("a", "", {"state": "s"}).origin.state, "s")
         self.assertEqual(wire.score_requests(["a"], "m", state="s")[0].origin.state, "s")
         self.assertEqual(wire.generate_request("a", "", {"token": b"t"}).origin.token, b"t")
 
-    def test_a_text_alone_is_one_stop(self):
+    def test_a_single_string_is_one_stop_text(self):
         stops: list[tuple[Any, list[str], list[list[int]]]] = [
             ("abc", ["abc"], []),
             (["abc", "d"], ["abc", "d"], []),
@@ -163,12 +163,12 @@ class WireTest(unittest.TestCase):
         self.assertEqual([len(one.values.values) for one in requests], [0, wire.CHUNK, 1])
         self.assertEqual([one.HasField("begin") for one in requests], [True, False, False])
 
-    def test_an_export_says_who_may_use_it_and_until_when(self):
+    def test_an_export_sets_its_owner_and_its_expiry(self):
         plain, bound = (wire.export_request("a", "m", *terms) for terms in ((False, None), (True, 1.5)))
         self.assertEqual([field.name for field, _ in plain.ListFields()], ["model", "id"])
         self.assertEqual((bound.any_owner, bound.expires_in.ToMilliseconds()), (True, 1500))
 
-    def test_a_newer_server_may_know_more_states_and_reasons(self):
+    def test_unknown_states_and_reasons_of_a_newer_server_are_accepted(self):
         session = messages.load("sessions").Session(id="a", state=99)
         self.assertEqual(results.session_of(session).state, "99")
         finished = messages.inference().Finished(reason=99)

@@ -130,7 +130,7 @@ TEST_F(DirectoryStoreTest, ADamagedRecordIsRefusedAndCanBeDeleted) {
   EXPECT_EQ(store->remove(kKey).status().code(), Code::kUnavailable) << "it is still there";
 }
 
-TEST_F(DirectoryStoreTest, AStateThatWasNotSavedSoIsRefused) {
+TEST_F(DirectoryStoreTest, ASwappedOrTruncatedStateFileIsRefused) {
   const auto store = open();
   create(*store, kKey, std::string(100, 'a'));
   create(*store, kOther, std::string(100, 'b'));
@@ -147,7 +147,7 @@ TEST_F(DirectoryStoreTest, AStateThatWasNotSavedSoIsRefused) {
   EXPECT_EQ(load(*store, kKey).code(), Code::kNotFound);
 }
 
-TEST_F(DirectoryStoreTest, AServerThatDiesKeepsNobodyWaiting) {
+TEST_F(DirectoryStoreTest, ADeadServersLeaseEndsAtOnce) {
   create(*open(), kKey, std::string(100, 'a'));
   const pid_t child = fork();
   if (child == 0) {
@@ -164,7 +164,7 @@ TEST_F(DirectoryStoreTest, AServerThatDiesKeepsNobodyWaiting) {
   EXPECT_EQ(begun->outcome, FenceOutcome::kOk) << "its lease is of ten minutes";
 }
 
-TEST_F(DirectoryStoreTest, AServerThatLivesKeepsItsLease) {
+TEST_F(DirectoryStoreTest, ALiveServerKeepsItsLease) {
   const auto one = open();
   create(*one, kKey, std::string(100, 'a'));
   begin(*one);
@@ -202,7 +202,7 @@ TEST_F(DirectoryStoreTest, ANewStateIsWrittenWithoutTheLock) {
   EXPECT_TRUE(load(*store, kKey).ok());
 }
 
-TEST_F(DirectoryStoreTest, OfTwoNewSessionsWithOneKeyTheFirstRecordStays) {
+TEST_F(DirectoryStoreTest, OfTwoNewSessionsWithTheSameKeyTheFirstStays) {
   const auto store = open();
   std::string state(100, 'b');
   const Snapshot given = {2, [&] {
@@ -239,7 +239,7 @@ TEST_F(DirectoryStoreTest, AFailedSyncLeavesTheSessionAsItWas) {
   EXPECT_TRUE(*store->end(kKey, {store->replica() + "/m", epoch}, nullptr));
 }
 
-TEST_F(DirectoryStoreTest, AFullDiskIsSaidToBeFull) {
+TEST_F(DirectoryStoreTest, AFullDiskIsReported) {
   create(*open(), kKey, std::string(100, 'a'));
   bool full = false;
   options_.disk.write = [&](int descriptor, const void* bytes, size_t count) -> ssize_t {
@@ -303,7 +303,7 @@ TEST_F(DirectoryStoreTest, SyncsFollowTheSetting) {
   EXPECT_EQ(store->sync().code(), Code::kUnavailable);
 }
 
-TEST_F(DirectoryStoreTest, AStateAtRestIsOnTheDiskBeforeTheLogIsGivenUp) {
+TEST_F(DirectoryStoreTest, TheStateOfAnIdleSessionIsOnTheDiskBeforeItsLogIsDropped) {
   int files = 0;
   options_.disk.sync_file = [&](int) { return ++files, 0; };
   for (const SyncMode mode : {SyncMode::kNone, SyncMode::kInterval, SyncMode::kEach}) {
@@ -321,7 +321,7 @@ TEST_F(DirectoryStoreTest, AStateAtRestIsOnTheDiskBeforeTheLogIsGivenUp) {
   }
 }
 
-TEST_F(DirectoryStoreTest, AStateAtRestThatCannotBeWrittenLeavesStateAndLog) {
+TEST_F(DirectoryStoreTest, AnIdleSessionKeepsItsLogIfItsNewStateCannotBeWritten) {
   bool full = false;
   size_t most = 0;  // the most bytes that the full disk accepts in a write
   options_.disk.write = [&](int descriptor, const void* bytes, size_t count) -> ssize_t {
@@ -393,7 +393,7 @@ TEST_F(DirectoryStoreTest, AListLosesSessionsThatAreGone) {
   EXPECT_TRUE(listed().empty()) << "expired";
 }
 
-TEST_F(DirectoryStoreTest, ASessionThatCannotBeMadeIsInNoList) {
+TEST_F(DirectoryStoreTest, ASessionThatCannotBeCreatedIsInNoList) {
   options_.disk.write = [](int, const void*, size_t) -> ssize_t { return errno = ENOSPC, -1; };
   const auto store = open();
   const NewSession session = {
@@ -420,7 +420,7 @@ TEST_F(DirectoryStoreTest, ASessionWhoseNameMayNotBeDurableIsInItsList) {
   EXPECT_TRUE(store->list(list, "", 10)->empty());
 }
 
-TEST(OpenStore, OpensWhatTheUrlNames) {
+TEST(OpenStore, OpensTheStoreOfTheUrl) {
   const TestFolder folder;
   EXPECT_EQ(open_store({.url = "/a"}, real_clock()).status().code(), Code::kInvalidArgument);
   EXPECT_TRUE(open_store({.url = "memory"}, real_clock()).ok());

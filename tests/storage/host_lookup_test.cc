@@ -26,7 +26,7 @@ int find_local(const char* /*host*/, const char* port, const addrinfo* hints, ad
   return getaddrinfo("127.0.0.1", port, hints, found);
 }
 
-TEST(HostLookup, AnAddressInDigitsNeedsNone) {
+TEST(HostLookup, NumericAddressesNeedNoLookup) {
   std::atomic<int> lookups{0};
   HostLookup hosts([&](const char*, const char*, const addrinfo*, addrinfo**) {
     ++lookups;
@@ -60,7 +60,7 @@ TEST(HostLookup, FindsANameAgainEachTime) {
   EXPECT_EQ(asked, "redis.example:7");
 }
 
-TEST(HostLookup, AnErrorIsThatOfTheSystem) {
+TEST(HostLookup, ErrorsUseTheWordsOfTheSystem) {
   HostLookup hosts(
       [](const char*, const char*, const addrinfo*, addrinfo**) { return EAI_NONAME; });
   const Status status = hosts.find("redis.example", "6379", in_a_minute()).status();
@@ -82,7 +82,7 @@ HostLookup::Lookup hang(const std::shared_ptr<Hanging>& shared) {
   };
 }
 
-TEST(HostLookup, OneThatHangsIsWaitedForWithinBoundsAndNotBegunTwice) {
+TEST(HostLookup, AHangingLookupTimesOutAndIsNotStartedTwice) {
   const auto shared = std::make_shared<Hanging>();
   HostLookup hosts(hang(shared));
   for (int i = 0; i < 3; ++i) {

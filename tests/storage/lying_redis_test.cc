@@ -203,7 +203,7 @@ TEST_F(LyingRedisTest, AListHasNoInvalidIds) {
   EXPECT_THAT(*list(bulk("")), IsEmpty());
 }
 
-TEST_F(LyingRedisTest, ThePolicyOfAFullMemoryIsReadWhereThatIsAllowed) {
+TEST_F(LyingRedisTest, TheEvictionPolicyIsCheckedIfItMayBeRead) {
   const auto opened = [this](const std::string& policy) {
     {
       std::lock_guard lock(mutex_);
@@ -223,7 +223,7 @@ TEST_F(LyingRedisTest, ThePolicyOfAFullMemoryIsReadWhereThatIsAllowed) {
   EXPECT_EQ(opened(":1\r\n").code(), Code::kUnavailable);
 }
 
-TEST_F(LyingRedisTest, SilenceAndDripsEndInTime) {
+TEST_F(LyingRedisTest, SilentAndSlowRepliesTimeOut) {
   open(200);
   Status status = look([](const auto&) { return std::string(); });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
@@ -241,7 +241,7 @@ TEST_F(LyingRedisTest, SilenceAndDripsEndInTime) {
 }
 
 // The clock of this Redis says 1970, unlike that of the server.
-TEST_F(LyingRedisTest, ALeaseEndsByTheTimeOfRedisWhateverTheClockOfTheServerSays) {
+TEST_F(LyingRedisTest, LeasesFollowTheTimeOfRedisAndNotTheClockOfTheServer) {
   Record record = new_record({"other/m"}, 1000);
   const Claim claim = {.owner = "other/m", .request = "x"};
   ASSERT_EQ(begin_record(record, claim, 1000, 200, false).outcome, FenceOutcome::kOk);
@@ -266,7 +266,7 @@ TEST_F(LyingRedisTest, AConnectionThatEndsBeforeTheReplyIsAnError) {
   EXPECT_TRUE(look([](const auto&) { return kTime; }).ok()) << "the next call has another one";
 }
 
-TEST_F(LyingRedisTest, AStateWithoutAnEndIsAsLongAsItsReaderTakes) {
+TEST_F(LyingRedisTest, AnEndlessStateIsReadUntilItsReaderRefusesIt) {
   tell([](const auto&) { return bulk(std::string(kRedisPieceBytes, 'x')); });
   size_t bytes = 0;
   Record record;
@@ -285,7 +285,7 @@ TEST_F(LyingRedisTest, AStateWithoutAnEndIsAsLongAsItsReaderTakes) {
   }
 }
 
-TEST_F(LyingRedisTest, AWriteCountsOnlyWithTheReplyThatItMustHave) {
+TEST_F(LyingRedisTest, AWriteFailsWithoutTheExpectedReply) {
   const Snapshot snapshot = {1, [] { return std::string(); }};
   for (const auto& [set, swap] :
        {std::pair("+OK\r\n", ":2\r\n"), std::pair("+OK\r\n", "$-1\r\n"),

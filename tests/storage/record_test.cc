@@ -33,7 +33,7 @@ Record some_record() {
           .id = "a"};
 }
 
-TEST(RecordKey, HasNoTwoTextsThatGiveTheSame) {
+TEST(RecordKey, DistinctPartsGiveDistinctKeys) {
   EXPECT_TRUE(is_record_key(kKey));
   EXPECT_NE(record_key("model", "ada", "b"), kKey);
   EXPECT_NE(record_key("model", "adaa", ""), kKey);
@@ -42,13 +42,13 @@ TEST(RecordKey, HasNoTwoTextsThatGiveTheSame) {
   EXPECT_FALSE(is_record_key("../" + kKey.substr(3)));
 }
 
-TEST(Record, IsReadAsItWasWritten) {
+TEST(Record, ReadsBackTheSame) {
   const auto read = parse_record(record_text(some_record(), kKey), kKey);
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(*read, some_record());
 }
 
-TEST(Record, OfAReleaseWithoutAnswersIsRead) {
+TEST(Record, RecordsOfReleasesWithoutAnswersAreRead) {
   Record record = some_record();
   record.answer = {};
   const std::string text = record_text(record, kKey);
@@ -57,7 +57,7 @@ TEST(Record, OfAReleaseWithoutAnswersIsRead) {
   EXPECT_EQ(parse_record(text, kKey)->answer, SavedAnswer()) << "the call counts as ended";
 }
 
-TEST(Record, OfAReleaseWithoutListsIsRead) {
+TEST(Record, RecordsOfReleasesWithoutListsAreRead) {
   Record record = some_record();
   record.list = record.id = "";
   const std::string text = record_text(record, kKey);
@@ -65,7 +65,7 @@ TEST(Record, OfAReleaseWithoutListsIsRead) {
   EXPECT_EQ(*parse_record(text, kKey), record);
 }
 
-TEST(RecordList, IsOfOneOwnerAndOneModel) {
+TEST(RecordList, BelongsToOneOwnerAndOneModel) {
   const std::string list = record_list("model", "ada");
   EXPECT_TRUE(is_record_list(list));
   EXPECT_NE(record_list("model", "bob"), list);
@@ -80,21 +80,21 @@ TEST(RecordList, IsOfOneOwnerAndOneModel) {
   EXPECT_FALSE(is_listed_id(std::string(129, 'a')));
 }
 
-TEST(Record, OfEveryTruncationIsRefused) {
+TEST(Record, TruncatedRecordsAreRefused) {
   const std::string whole = record_text(some_record(), kKey);
   for (size_t size = 0; size + 2 < whole.size(); ++size) {
     EXPECT_EQ(parse_record(whole.substr(0, size), kKey).status().code(), Code::kDataLoss) << size;
   }
 }
 
-TEST(Record, OfAnotherSessionIsRefused) {
+TEST(Record, RecordsOfAnotherSessionAreRefused) {
   const std::string other = record_text(some_record(), record_key("model", "bob", "a"));
   const Status status = parse_record(other, kKey).status();
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("of another session"));
 }
 
-TEST(Record, WithAnyInvalidFieldIsRefused) {
+TEST(Record, InvalidFieldsAreRefused) {
   const auto with = [](const std::string& found, const std::string& wrong) {
     std::string text = record_text(some_record(), kKey);
     const size_t at = text.find(found);
@@ -136,7 +136,7 @@ TEST(Record, WithAnyInvalidFieldIsRefused) {
   EXPECT_EQ(with("abc", std::string("a\0b", 3)).code(), Code::kDataLoss);
 }
 
-TEST(Record, WithALogBeyondItsBoundsIsRefused) {
+TEST(Record, ALogBeyondItsBoundsIsRefused) {
   const auto with = [](size_t entries, int64_t bytes) {
     Record record = some_record();
     record.log.assign(entries, std::string(static_cast<size_t>(bytes), '"'));
@@ -151,7 +151,7 @@ TEST(Record, WithALogBeyondItsBoundsIsRefused) {
   EXPECT_EQ(parse_record(record_text(record, kKey), kKey).status().code(), Code::kDataLoss);
 }
 
-TEST(Record, WithAnAnswerBeyondItsBoundIsRefused) {
+TEST(Record, AnAnswerBeyondItsBoundIsRefused) {
   for (const int64_t more : {0, 1}) {
     Record record = some_record();
     record.answer.text.assign(static_cast<size_t>(kMostAnswerBytes + more), '"');
@@ -160,7 +160,7 @@ TEST(Record, WithAnAnswerBeyondItsBoundIsRefused) {
   }
 }
 
-TEST(Record, OfTheLargestSizeIsRead) {
+TEST(Record, TheLargestRecordIsRead) {
   Record record = some_record();
   record.answer.text.assign(static_cast<size_t>(kMostAnswerBytes), '"');
   record.log.assign(kMostLogEntries, std::string(kMostLogBytes / kMostLogEntries, '"'));
@@ -169,7 +169,7 @@ TEST(Record, OfTheLargestSizeIsRead) {
   EXPECT_TRUE(parse_record(text, kKey).ok());
 }
 
-TEST(Record, OfASessionThatIsMadeAgainHasNewEpochs) {
+TEST(Record, ARecreatedSessionHasNewEpochs) {
   Record first = new_record({"one/m"}, 1000);
   const Begun begun = begin_record(first, {.owner = "one/m", .request = "a"}, 1000, 10, false);
   ASSERT_EQ(begun.outcome, FenceOutcome::kOk);

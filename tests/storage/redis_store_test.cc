@@ -121,7 +121,7 @@ TEST_F(RedisStoreTest, StatesOfEverySizeComeBackInTheirPieces) {
   EXPECT_EQ(keys(), 0);
 }
 
-TEST_F(RedisStoreTest, EveryKeyExpiresAndUseKeepsAllOfASession) {
+TEST_F(RedisStoreTest, EveryKeyExpiresAndUseExtendsAllKeysOfASession) {
   const auto store = open();
   ASSERT_TRUE(create(*store, kKey, state_of(kRedisPieceBytes + 5, 'a')).ok());
   const Record record = **store->look(kKey);
@@ -139,7 +139,7 @@ TEST_F(RedisStoreTest, EveryKeyExpiresAndUseKeepsAllOfASession) {
   EXPECT_TRUE(eventually([&] { return keys() == 3; })) << "with nobody to remove it";
 }
 
-TEST_F(RedisStoreTest, TimesAreThoseOfRedis) {
+TEST_F(RedisStoreTest, TimesComeFromRedis) {
   const auto store = open();
   ASSERT_TRUE(create(*store, kKey, "state").ok());
   ASSERT_NE(*begin(*store), 0);
@@ -151,7 +151,7 @@ TEST_F(RedisStoreTest, TimesAreThoseOfRedis) {
   EXPECT_TRUE(eventually([&] { return *begin(*other) != 0; })) << "the lease ends with time alone";
 }
 
-TEST_F(RedisStoreTest, ACallThatWasFencedOffLeavesNothing) {
+TEST_F(RedisStoreTest, AFencedOffCallLeavesNoKeys) {
   const auto store = open();
   const auto other = open();
   ASSERT_TRUE(create(*store, kKey, state_of(100, 'a')).ok());
@@ -167,7 +167,7 @@ TEST_F(RedisStoreTest, ACallThatWasFencedOffLeavesNothing) {
   EXPECT_EQ(keys(), 0);
 }
 
-TEST_F(RedisStoreTest, OfTwoNewSessionsWithOneKeyTheFirstRecordStays) {
+TEST_F(RedisStoreTest, OfTwoNewSessionsWithTheSameKeyTheFirstStays) {
   const auto store = open();
   const auto other = open();
   std::string state = "late";
@@ -182,7 +182,7 @@ TEST_F(RedisStoreTest, OfTwoNewSessionsWithOneKeyTheFirstRecordStays) {
   EXPECT_EQ(keys(), 2);
 }
 
-TEST_F(RedisStoreTest, DamageIsFoundAndCanBeDeleted) {
+TEST_F(RedisStoreTest, DamagedSessionsAreRefusedAndCanBeDeleted) {
   const auto store = open();
   const std::string state = state_of(kRedisPieceBytes + 5, 'a');
   ASSERT_TRUE(create(*store, kKey, state).ok());
@@ -254,7 +254,7 @@ TEST_F(RedisStoreTest, NothingIsLostWhenRedisIsKilledAndStartsAgain) {
   }
 }
 
-TEST_F(RedisStoreTest, RedisThatHangsIsWaitedForWithinBounds) {
+TEST_F(RedisStoreTest, AHangingRedisTimesOut) {
   ASSERT_TRUE(create(*open(), kKey, "state").ok());
   times_.timeout_ms = 100;
   const auto store = open_when_in_time(redis_->url(), times_);
@@ -430,7 +430,7 @@ TEST_F(RedisStoreTest, AListOfManySessionsThatHaveExpiredIsListedInParts) {
   EXPECT_THAT(*store->list(list, "z", 1), IsEmpty());
 }
 
-TEST_F(RedisStoreTest, ANewSessionTakesOthersThatHaveExpiredOutOfItsList) {
+TEST_F(RedisStoreTest, CreatingASessionRemovesExpiredOnesFromItsList) {
   const std::string list = record_list("model", "");
   const std::string name = "runnel:list:" + list;
   const auto store = open();
@@ -457,7 +457,7 @@ TEST_F(RedisStoreTest, ARedisThatDeletesSessionsToMakeRoomIsRefused) {
 
 // A failover may lose the last writes. Then two servers may each have saved a call from the same
 // position, and a copy of one must not be used as the session of the other.
-TEST_F(RedisStoreTest, ACallThatRedisHasLostSharesNoEpochWithTheOneInItsPlace) {
+TEST_F(RedisStoreTest, ACallThatReplacesALostOneHasAnotherEpoch) {
   const auto store = open();
   const auto other = open();
   ASSERT_TRUE(create(*store, kKey, "state").ok());

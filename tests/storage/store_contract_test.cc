@@ -148,7 +148,7 @@ class StoreContract : public ::testing::TestWithParam<Kind> {
   static inline std::unique_ptr<RedisServer> redis_;  // shared by all tests in this process
 };
 
-TEST_P(StoreContract, ACallIsTakenUpElsewhereWhereItEnded) {
+TEST_P(StoreContract, AnotherServerContinuesAtTheEndOfACall) {
   const auto one = open();
   const auto two = open();
   create(*one);
@@ -224,7 +224,7 @@ TEST_P(StoreContract, AnEmptySessionHasNoState) {
   EXPECT_EQ(load(*store), state_at(2));
 }
 
-TEST_P(StoreContract, ARunningCallKeepsOthersOutUntilItsLeaseIsOver) {
+TEST_P(StoreContract, ARunningCallExcludesOthersUntilItsLeaseExpires) {
   const auto one = open();
   const auto two = open();
   create(*one, 4);
@@ -254,7 +254,7 @@ TEST_P(StoreContract, ARunningCallKeepsOthersOutUntilItsLeaseIsOver) {
   EXPECT_EQ(begin(*one, "z").outcome, FenceOutcome::kOk);
 }
 
-TEST_P(StoreContract, TheCallThatWasCutOffHasItsSeed) {
+TEST_P(StoreContract, ARetryOfACutOffCallHasItsSeed) {
   const auto one = open();
   const auto two = open();
   create(*one);
@@ -315,7 +315,7 @@ TEST_P(StoreContract, TheLastCallHasItsAnswerUntilAnotherOneIsSaved) {
   EXPECT_EQ((*one->look(kKey))->answer, SavedAnswer()) << "of a call without an id";
 }
 
-TEST_P(StoreContract, ACallThatDoesNotRunLeavesTheOneThatWasCutOff) {
+TEST_P(StoreContract, ACallThatDoesNotRunLeavesACutOffCallInTheRecord) {
   const auto store = open();
   create(*store);
   const Begun cut_off = begin(*store, "x");
@@ -332,7 +332,7 @@ TEST_P(StoreContract, ACallThatDoesNotRunLeavesTheOneThatWasCutOff) {
   EXPECT_EQ(again->seed, cut_off.seed);
 }
 
-TEST_P(StoreContract, AServersOwnLeaseDoesNotKeepItOut) {
+TEST_P(StoreContract, AServersOwnLeaseDoesNotExcludeIt) {
   const auto store = open();
   create(*store);
   const Begun lost = begin(*store, "x");
@@ -342,7 +342,7 @@ TEST_P(StoreContract, AServersOwnLeaseDoesNotKeepItOut) {
   EXPECT_TRUE(end(*store, again.epoch, 3));
 }
 
-TEST_P(StoreContract, ASessionThatIsDeletedTakesNothingMore) {
+TEST_P(StoreContract, ADeletedSessionRefusesWrites) {
   const auto one = open();
   const auto two = open();
   create(*one);
@@ -413,7 +413,7 @@ TEST_P(StoreContract, AStateThatWasReplacedIsNotFound) {
   EXPECT_EQ(status.code(), Code::kNotFound);
 }
 
-TEST_P(StoreContract, RefusalsOfWhoeverLoadsAreHandedOn) {
+TEST_P(StoreContract, ErrorsOfTheReaderOfAStateAreReturned) {
   const auto store = open();
   create(*store, 1);
   const Status status =
@@ -423,7 +423,7 @@ TEST_P(StoreContract, RefusalsOfWhoeverLoadsAreHandedOn) {
 
 // A server whose clock is ahead by more than a lease takes the session from a running call. That
 // call is not saved, so no position is given twice.
-TEST_P(StoreContract, AClockThatIsAheadCutsACallOffAndDoesNoOtherHarm) {
+TEST_P(StoreContract, AClockThatIsAheadOnlyCutsOffACall) {
   const Clock ahead(clock_.now() + std::chrono::milliseconds(2 * kTimes.lease_ms));
   const auto one = open();
   const auto two = open(ahead);

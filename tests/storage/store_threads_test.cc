@@ -16,7 +16,7 @@ namespace {
 
 constexpr Duration kTimeout = std::chrono::seconds(1);
 
-TEST(StoreThreads, GivesOutcomesAndFailures) {
+TEST(StoreThreads, ReturnsResultsAndFailures) {
   std::atomic<int> sum{0};
   std::atomic<int> failed{0};
   {
@@ -32,7 +32,7 @@ TEST(StoreThreads, GivesOutcomesAndFailures) {
   EXPECT_EQ(failed, 1);
 }
 
-TEST(StoreThreads, NobodyWaitsLongerThanTheTimeout) {
+TEST(StoreThreads, CallersWaitAtMostTheTimeout) {
   Clock clock{TimePoint(std::chrono::hours(1))};
   std::latch may_end(1);
   std::atomic<int> late{0};
@@ -68,7 +68,7 @@ TEST(StoreThreads, NobodyWaitsLongerThanTheTimeout) {
   EXPECT_EQ(ran, 0) << "a job that came too late is not begun";
 }
 
-TEST(StoreThreads, OfJobsInTurnOneRunsAtATimeWhileOthersRun) {
+TEST(StoreThreads, JobsInTurnRunOneAtATimeWhileOtherJobsRun) {
   std::atomic<int> running{0};
   std::atomic<int> most{0};
   std::atomic<int> sum{0};
@@ -120,7 +120,7 @@ TEST(StoreThreads, AJobInTurnWaitsNoLongerThanTheTimeout) {
   EXPECT_EQ(ends, std::vector<Code>(2, Code::kUnavailable));
 }
 
-TEST(StoreThreads, AJobThatComesTooLateHoldsNothing) {
+TEST(StoreThreads, AJobThatTimesOutReleasesItsObjects) {
   Clock clock{TimePoint(std::chrono::hours(1))};
   std::latch may_end(1);
   const auto held = std::make_shared<int>(3);
@@ -143,7 +143,7 @@ TEST(StoreThreads, AJobThatComesTooLateHoldsNothing) {
   }
 }
 
-TEST(StoreThreads, AJobThatHangsIsNotWaitedForWithoutABound) {
+TEST(StoreThreads, WaitingForAHangingJobIsBounded) {
   std::latch may_end(1);
   StoreThreads threads(2, 100, kTimeout, real_clock());
   EXPECT_TRUE(threads.wait_until_idle(kTimeout)) << "there is no job";

@@ -128,7 +128,7 @@ def anchors(text):
 
 
 class Prose(unittest.TestCase):
-    def test_phrases_that_make_readers_stop_become_fewer(self):
+    def test_clipped_phrases_become_fewer(self):
         allowed = json.loads(COUNTS.read_text())
         for folder, count in counts().items():
             with self.subTest(folder=folder):
@@ -138,7 +138,7 @@ class Prose(unittest.TestCase):
                     f"{folder} has more phrases that are hard to read; tests/style/prose_test.py --list {folder}",
                 )
 
-    def test_the_reader_of_texts_works(self):
+    def test_comments_and_strings_are_extracted(self):
         cpp = '#include "so many.h"\n// It goes\n// on.\nint x;  // behind it\nf("so "\n  "many");\n'
         found = [" ".join(text.split()) for text in texts_of_cpp(cpp)]
         self.assertEqual(found, ["It goes on.", "behind it", "so many"])

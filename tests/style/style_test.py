@@ -197,7 +197,7 @@ def is_function(statement):
 
 
 class Style(unittest.TestCase):
-    def test_a_layer_includes_only_what_lies_under_it(self):
+    def test_a_layer_includes_only_lower_layers(self):
         faults = []
         for path in code_files():
             name = relative(path)
@@ -212,7 +212,7 @@ class Style(unittest.TestCase):
                     faults.append(f"{name} includes {included}")
         self.assertEqual(faults, [])
 
-    def test_a_door_is_known_in_few_places(self):
+    def test_few_files_use_a_door(self):
         for door, (library, most) in DOORS.items():
             names = re.compile(rf"\bserver/{door}/|\b{library}\b")
             places = [
@@ -224,7 +224,7 @@ class Style(unittest.TestCase):
                 self.assertIn("server/CMakeLists.txt", places)
                 self.assertLessEqual(len(places), most, places)
 
-    def test_no_room_holds_too_much(self):
+    def test_no_folder_has_too_many_lines(self):
         lines: collections.Counter[str] = collections.Counter()
         for path in files(*CODE, "*.py", "scripts/*", "docker/*"):
             parts = relative(path).split("/")
@@ -235,7 +235,7 @@ class Style(unittest.TestCase):
         shares = {room: count / lines.total() for room, count in lines.items()}
         self.assertEqual({room: round(share, 2) for room, share in shares.items() if share > MAX_SHARE}, {})
 
-    def test_only_server_proto_and_clients_know_grpc(self):
+    def test_only_server_proto_and_clients_use_grpc(self):
         below = ("base/", "kernels/", "models/", "engine/", "config/")
         faults = [
             relative(p)
@@ -326,7 +326,7 @@ class Style(unittest.TestCase):
         }
         self.assertEqual(set(large), set(LARGE_CLASSES), large)
 
-    def test_the_server_asks_its_clock(self):
+    def test_the_server_reads_the_time_only_from_its_clock(self):
         machine = re.compile(r"_clock::now|\bclock_type::now|\btime\((nullptr|NULL|0)\)")
         files_of_server = [path for path in code_files() if relative(path).startswith("server/")]
         found = {relative(path) for path in files_of_server if machine.search(path.read_text())}
@@ -352,7 +352,7 @@ class Style(unittest.TestCase):
                     places[name].append(relative(path))
         self.assertEqual({name: files for name, files in places.items() if len(files) > 1}, {})
 
-    def test_the_classes_of_the_scheduler_know_only_those_under_them(self):
+    def test_the_classes_of_the_scheduler_include_only_lower_ones(self):
         faults = []
         for name, below in SCHEDULER_ARROWS.items():
             for suffix in (".h", ".cc"):
@@ -404,7 +404,7 @@ class Style(unittest.TestCase):
                 with self.subTest(f"{relative(path)}: {name}"):
                     self.assertRegex(body, r"EXPECT_|ASSERT_|FAIL\(|SUCCEED\(|expect_|check_")
 
-    def test_the_reader_of_tests_works(self):
+    def test_tests_are_extracted_from_a_file(self):
         text = "TEST(A, One) { run(); }\n\nTEST_F(A, Two) {\n  EXPECT_TRUE(run());\n}\n\nvoid helper() {\n}\n"
         self.assertEqual(tests_of(text), [("A, One", "{ run(); }"), ("A, Two", "{\n  EXPECT_TRUE(run());\n}")])
 
@@ -416,13 +416,13 @@ class Style(unittest.TestCase):
                 with self.subTest(relative(path)):
                     self.assertTrue(fnmatch.filter(names, named), f"{named} is no test")
 
-    def test_the_program_is_described_alike(self):
+    def test_the_program_has_the_same_description_everywhere(self):
         said = re.findall(r"Program program\((.*?),\s*RUNNEL_VERSION", (ROOT / "cli/main.cc").read_text(), re.DOTALL)
         words = "".join(re.findall(r'"([^"]*)"', said[0]))
         for name in ("docker/Dockerfile", "packaging/CMakeLists.txt"):
             self.assertIn(words, (ROOT / name).read_text(), name)
 
-    def test_headers_begin_with_what_they_are_for(self):
+    def test_headers_begin_with_their_purpose(self):
         # *_inl.h files are included several times on purpose.
         faults = [
             relative(p)
@@ -442,7 +442,7 @@ class Style(unittest.TestCase):
                     faults.append(f"{relative(path)}:{number}: {line.strip()[:80]}")
         self.assertEqual(faults, [])
 
-    def test_the_map_is_that_of_the_files(self):
+    def test_the_map_lists_every_file(self):
         checked = subprocess.run(
             [sys.executable, ROOT / "scripts/map", "--check"], capture_output=True, text=True, check=False
         )

@@ -58,7 +58,7 @@ def differentiable(inputs):
 
 
 class DeltaRuleTest(unittest.TestCase):
-    def test_chunked_is_step_by_step(self):
+    def test_chunked_equals_step_by_step(self):
         for family in recipes.FFN:
             for length in (1, 2, 15, 16, 17, 64, 100):
                 inputs = inputs_of(family, length)
@@ -68,7 +68,7 @@ class DeltaRuleTest(unittest.TestCase):
                     self.assertEqual(found.dtype, torch.float64)
                     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
 
-    def test_a_number_decays_the_head_with_k_too(self):
+    def test_a_single_decay_per_head_works_with_a_separate_k(self):
         q, v, log_w, a, b, k = inputs_of("rwkv7", 21)
         inputs = q, v, log_w[..., :1], a, b, k
         torch.testing.assert_close(delta_rule(*inputs, chunk=8), step_by_step(*inputs), rtol=1e-11, atol=1e-12)
@@ -84,7 +84,7 @@ class DeltaRuleTest(unittest.TestCase):
             found = torch.autograd.grad((delta_rule(*inputs, chunk=16) * factors).sum(), present)
             torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
 
-    def test_sums_are_fp32_and_the_strongest_decays_are_finite(self):
+    def test_sums_are_fp32_and_finite_with_the_strongest_decays(self):
         for family in recipes.FFN:
             q, v, log_w, a, b, k = inputs_of(family, 200, keys=32, values=32)
             log_w = torch.full_like(log_w, -20 if family == "gated_deltanet" else -0.607)
@@ -114,11 +114,11 @@ class NetworkTest(unittest.TestCase):
             found = network(torch.from_numpy(golden["values"][None, :-1]).long())
         np.testing.assert_allclose(found[0].numpy(), golden["head"], rtol=1e-4, atol=1e-4)
 
-    def test_gated_deltanet_is_that_of_flash_linear_attention(self):
+    def test_gated_deltanet_equals_flash_linear_attention(self):
         sizes = {"layers": 2, "width": 48, "heads": 2, "key_size": 20, "value_size": 40, "ffn": 80}
         self.assert_as_the_original("fla_gated_deltanet", GatedDeltaNet, sizes | {"taps": 4, "norm_eps": 1e-6})
 
-    def test_rwkv7_is_the_official_one(self):
+    def test_rwkv7_equals_the_official_code(self):
         sizes = {"layers": 3, "width": 48, "heads": 3, "value_width": 48, "ffn": 80}
         ranks = {"decay": 5, "rate": 6, "value": 3, "gate": 7}
         options = {"ranks": ranks, "norm_eps": 1e-5, "head_norm_eps": 64e-5}
@@ -136,7 +136,7 @@ class NetworkTest(unittest.TestCase):
             network = FAMILIES[config["model"]["family"]](config)
             self.assertTrue(0.98 * most < network.parameter_count() <= most, network.parameter_count())
 
-    def test_the_first_decays_of_gated_deltanet_are_those_of_its_memories(self):
+    def test_initial_decays_of_gated_deltanet_give_the_intended_memories(self):
         class Data:
             image, values, begin, length, unit = None, 256, {"value": 10}, 60, "byte"
 
@@ -164,7 +164,7 @@ class RunTest(ToolTest):
     def weights(self):
         return bundle.read_safetensors(self.path("tiny", "model.safetensors"))
 
-    def test_it_learns_and_the_card_says_so(self):
+    def test_training_lowers_the_loss_and_the_card_reports_it(self):
         for family, title in (("gated_deltanet", "A Gated DeltaNet that writes"), ("rwkv7", "An RWKV-7 model that")):
             self.train("--family", family, "--steps", "40", "--lr", "1e-2", "--fresh")
             with open(self.path("work", "tiny.json"), encoding="utf-8") as file:
@@ -200,7 +200,7 @@ class RunTest(ToolTest):
         self.assert_refused(train, ["copy", "--family", "rwkv7", "--out", "x"], "--family", "copy", "goes with text")
         self.assert_refused(train, [*self.common, "--family", "mamba"], "mamba")
 
-    def test_a_bundle_of_a_family_begins_with_one_of_its_values(self):
+    def test_the_first_value_of_a_bundle_must_be_in_its_vocabulary(self):
         class Data:
             image, values, begin, length, unit = None, 256, {"value": 256}, 60, "byte"
 

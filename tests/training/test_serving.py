@@ -122,7 +122,7 @@ class ServingTest(ToolTest):
         self.assertTrue(0 <= served["without_fault"] <= served["said_again"] <= 1, served)
         self.assertIn("said again without a fault", self.tool(evaluate, "copy", "--first", "3"))
 
-    def test_the_card_of_the_shipped_copy_says_what_is_served(self):
+    def test_the_card_of_the_shipped_copy_matches_the_served_model(self):
         folder = os.path.join(support.ROOT, "zoo", "copy")
         with open(os.path.join(folder, "README.md"), encoding="utf-8") as file:
             row = re.search(r"\| fresh sequences \|(.*)\|", file.read()).group(1).split("|")
@@ -133,7 +133,7 @@ class ServingTest(ToolTest):
         self.assertAlmostEqual(figure["bits"], float(row[3]), delta=1e-3)
         self.assertGreater(figure["said_again"], 0.97)
 
-    def test_what_precisions_cost_the_shipped_copy(self):
+    def test_the_cost_of_precisions_for_the_shipped_copy(self):
         folder = os.path.join(support.ROOT, "zoo", "copy")
         code, out, err = self.run_tool(precisions, ["--runnel", RUNNEL, "--first", "20", folder])
         self.assertEqual((code, err), (0, ""))
@@ -147,7 +147,7 @@ class ServingTest(ToolTest):
         self.assert_refused(precisions, ["--runnel", RUNNEL, "--first", "0"], "--first", "found 0")
         self.assert_refused(precisions, ["--runnel", RUNNEL, self.path("data")], "No such file")
 
-    def test_what_precisions_cost_a_published_model(self):
+    def test_the_cost_of_precisions_for_a_published_model(self):
         os.makedirs(self.path("data", "text"))
         with open(self.path("data", "text", "tinyshakespeare.txt"), "w", encoding="utf-8") as file:
             file.write("\n !#$" * 250)  # all tokens are below 37, the size of the vocabulary

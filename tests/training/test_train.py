@@ -58,7 +58,7 @@ def inputs(length, dtype=torch.float64):
 
 
 class AttentionTest(unittest.TestCase):
-    def test_chunked_is_quadratic_is_recurrent(self):
+    def test_chunked_quadratic_and_recurrent_agree(self):
         for length in (1, 2, 15, 16, 17, 64, 100):
             q, k, v = inputs(length)
             expected = recurrent(q, k, v, 1e-6)
@@ -68,7 +68,7 @@ class AttentionTest(unittest.TestCase):
                 self.assertEqual(found.dtype, torch.float64)
                 torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
-    def test_a_gate_forgets_as_step_by_step(self):
+    def test_a_gate_equals_step_by_step(self):
         for length in (1, 15, 16, 17, 100):
             q, k, v = inputs(length)
             gate = 6 * random(2, 3, length, seed=3)  # forgets from almost everything to almost nothing
@@ -86,7 +86,7 @@ class AttentionTest(unittest.TestCase):
             )
         )
 
-    def test_sums_are_fp32_whatever_comes_in(self):
+    def test_sums_are_fp32_for_any_type_of_input(self):
         q, k, v = (x.bfloat16() for x in inputs(200))
         expected = recurrent(q.double(), k.double(), v.double(), 1e-6).float()
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -94,7 +94,7 @@ class AttentionTest(unittest.TestCase):
         self.assertEqual(found.dtype, torch.float32)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
-    def test_softmax_in_blocks_is_softmax_position_by_position(self):
+    def test_softmax_in_blocks_equals_softmax_position_by_position(self):
         for length in (1, 2, 15, 16, 17, 100):
             q, k, v = inputs(length)
             for scale in (None, 0.3):
@@ -161,7 +161,7 @@ class NetworkTest(ToolTest):
         self.assert_as_the_reference("--attention", "softmax", "--value-size", "5")
         self.assert_as_the_reference("--attention", "softmax", "--scale", "0.7", "--values", "9", "--length", "30")
 
-    def test_the_recipes_are_the_papers_networks(self):
+    def test_the_recipes_build_the_networks_of_the_paper(self):
         class Data:
             image, values, begin, length, unit = {"height": 28, "width": 28, "channels": 1}, 256, {"value": 0}, 783, ""
 
@@ -240,7 +240,7 @@ class DataTest(ToolTest):
         with self.assertRaisesRegex(BundleError, "expected an idx file"):
             datasets.load("mnist", self.path("data"), None)
 
-    def test_cifar10_leaves_out_what_is_measured_lossless(self):
+    def test_cifar10_training_excludes_images_measured_lossless(self):
         try:
             from PIL import Image
         except ImportError:
@@ -336,7 +336,7 @@ class RunTest(ToolTest):
         with open(self.path("work", "tiny.json"), encoding="utf-8") as file:
             return json.load(file)
 
-    def test_it_learns_and_the_card_says_so(self):
+    def test_training_lowers_the_loss_and_the_card_reports_it(self):
         self.train("--steps", "150", "--dtype", "f32")
         curve = self.report()["curve"]
         self.assertEqual(curve[-1][0], 150)
@@ -414,7 +414,7 @@ class RunTest(ToolTest):
         self.assert_refused(train, ["nist", "--out", "x"], "nist")
         self.assert_refused(train, ["text", "--endless", "--softmax", "--out", "x"], "--endless and --softmax")
 
-    def test_a_loss_that_is_not_finite_ends_the_run_and_spares_the_checkpoint(self):
+    def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_checkpoint(self):
         self.train("--steps", "1")
         before = os.stat(self.path("work", "tiny.pth")).st_mtime_ns
         argv = [*TINY, "--work", self.path("work"), "--out", self.path("tiny"), "--steps", "40", "--lr", "1e30"]
@@ -436,7 +436,7 @@ class AllOnGpuTest(ToolTest):
         self.assertEqual(code, expected, err)
         return out
 
-    def test_it_goes_on_from_call_to_call_and_packs_what_is_done(self):
+    def test_later_calls_continue_and_pack_finished_models(self):
         self.call("--this-call", "1e-9", expected=3)  # too short for a step
         self.assertFalse(os.path.exists(self.path("zoo")))
         out = self.call("--pack", self.path("pieces"))
@@ -456,14 +456,14 @@ class AllOnGpuTest(ToolTest):
         with open(self.path("zoo", "copy", "model.safetensors"), "rb") as file:
             self.assertEqual(weights, file.read())
 
-    def test_one_that_fails_is_told_and_the_others_go_on(self):
+    def test_a_failed_run_is_reported_and_the_others_continue(self):
         argv = ["--device", "cpu", "--data", self.path("none"), "--work", self.path("work"), "--out", self.path("zoo")]
         with unittest.mock.patch.object(all_on_gpu, "train", side_effect=[2, 0, 0, 2]) as train_one:
             code, _, err = self.run_tool(all_on_gpu, argv)
         self.assertEqual((code, train_one.call_count), (1, 4))
         self.assertIn("not trained: copy, cifar10", err)
 
-    def test_unfinished_runs_outrank_a_failure(self):
+    def test_unfinished_runs_decide_the_exit_status_before_failures(self):
         argv = ["--device", "cpu", "--data", self.path("none"), "--work", self.path("work"), "--out", self.path("zoo")]
         with unittest.mock.patch.object(all_on_gpu, "train", side_effect=[2, 3]):
             self.assertEqual(self.run_tool(all_on_gpu, argv)[0], 3)

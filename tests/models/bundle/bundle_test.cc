@@ -277,7 +277,7 @@ TEST(Bundle, ATokenizerIsReadFromItsFileAndMustFitTheValues) {
       HasSubstr(": config.json has 901 values, its tokenizer has 905 for '\\xe2\\x98\\x83'"));
 }
 
-TEST(Bundle, ATokenizersFirstValueMustBeTheModels) {
+TEST(Bundle, TheFirstValueOfTheTokenizerMustMatchTheModel) {
   Spec spec = small_text_spec();
   spec.text = TextKind::kTokenizer;
   spec.vocabulary = spec.head.values = 1000;

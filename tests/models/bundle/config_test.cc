@@ -683,7 +683,7 @@ INSTANTIATE_TEST_SUITE_P(
               {"model.position.length: expected 783", "found no such key"}}),
     fault_name);
 
-TEST(Spec, RefusesSymbolsBesideAnImage) {
+TEST(Spec, RefusesSymbolsTogetherWithAnImage) {
   json tree = json::parse(kImage);
   for (int value = 0; value < 256; ++value) tree["symbols"].push_back(std::to_string(value));
   const Result<Spec> spec = parse_spec(tree.dump(), kFile);

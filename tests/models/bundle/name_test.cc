@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-TEST(Name, IsTheDirectorysName) {
+TEST(Name, IsTheNameOfTheDirectory) {
   EXPECT_EQ(name_of_directory("zoo/rwkv7-0.1B"), "rwkv7-0.1B");
   EXPECT_EQ(name_of_directory("/models/rwkv7-0.1B/"), "rwkv7-0.1B");
   EXPECT_EQ(name_of_directory("/models/a/../b/."), "b");
@@ -16,7 +16,7 @@ TEST(Name, IsTheDirectorysName) {
   EXPECT_EQ(name_of_directory("/" + std::string(200, 'n')), std::string(128, 'n'));
 }
 
-TEST(Name, OfHuggingFacesCacheIsTheModels) {
+TEST(Name, InTheCacheOfHuggingFaceIsTheNameOfTheModel) {
   const std::string cache = "/cache/huggingface/hub/";
   EXPECT_EQ(name_of_directory(cache + "models--fla-hub--rwkv7-0.4B-g1/snapshots/0f1e2d"),
             "rwkv7-0.4B-g1");

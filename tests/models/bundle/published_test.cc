@@ -327,7 +327,7 @@ TEST(Published, ALimitOfDtMayBeInfinite) {
                    .ok());
 }
 
-TEST(Published, NumbersThatJsonDoesNotHaveAreRead) {
+TEST(Published, InfinityAndNanAreRead) {
   const auto tree = parse_published(
       R"({"a": [Infinity, -Infinity, NaN], "b": "Infinity \" NaN", "NaN": "\\"})", kFile);
   ASSERT_TRUE(tree.ok()) << tree.status().message();
@@ -388,7 +388,7 @@ TEST_F(PublishedDirectory, ATrailingCommaIsReportedInItsLine) {
                     HasSubstr("line " + std::to_string(lines) + ", column 1")));
 }
 
-TEST_F(PublishedDirectory, GenerationConfigSaysWhatEndsTexts) {
+TEST_F(PublishedDirectory, GenerationConfigNamesTheValuesThatEndTexts) {
   write(kMamba2, spec_of(mamba2_sizes(Mamba2Names::kHuggingFace)));
   write_file(path("/generation_config.json"), R"({"eos_token_id": [7, 3, 7, 50256, -1]})");
   EXPECT_EQ(load().spec.eos, (std::vector<int32_t>{3, 7}));
@@ -456,7 +456,7 @@ TEST(Published, ConfigsOfTheirOwnLibrariesMatchTheGoldens) {
   }
 }
 
-TEST_F(PublishedDirectory, AnotherProgramsTensorIsNamed) {
+TEST_F(PublishedDirectory, AnUnexpectedTensorIsNamed) {
   Spec spec = spec_of(rwkv7_sizes(Rwkv7Names::kFla));
   TensorMap tensors = random_tensors(spec, 1);
   auto raw = raw_tensors(spec, tensors, StoredType::kF32);

@@ -34,7 +34,7 @@ class Quantize : public testing::Test {
   const std::string from_ = "zoo/text-small", out_ = dir_.path() + "/out";
 };
 
-TEST_F(Quantize, OnlyTheLargeMatrices) {
+TEST_F(Quantize, QuantizesOnlyTheLargeMatrices) {
   const Bundle before = load(from_);
   const auto done = quantize(before, StoredType::kQ8_0, out_);
   ASSERT_TRUE(done.ok()) << done.status().message();
@@ -99,7 +99,7 @@ TEST_F(Quantize, EveryFamily) {
   }
 }
 
-TEST_F(Quantize, RefusesWhatItCannotDo) {
+TEST_F(Quantize, RefusesUnsupportedBundlesAndExistingOutputs) {
   const Bundle bundle = load(from_);
   EXPECT_THAT(quantize(bundle, StoredType::kQ4_0, dir_.path()).status().message(),
               HasSubstr("exists; name a directory that does not exist"));
@@ -114,7 +114,7 @@ TEST_F(Quantize, RefusesWhatItCannotDo) {
               HasSubstr("rwkv7.gguf: a GGUF file; quantize the model that it was made from"));
 }
 
-TEST_F(Quantize, NumbersBeyondTheScales) {
+TEST_F(Quantize, RefusesNumbersBeyondTheScales) {
   Bundle bundle = load(from_);
   OwnedTensors owned;
   Tensor& head = bundle.tensors.find("predictor.weight")->second;

@@ -129,14 +129,14 @@ TEST_F(WeightFilesTest, AGgufFileIsOneFile) {
   EXPECT_EQ(*(*files)->digest(), sha256_of_text(*read_file(golden, 1 << 30)));
 }
 
-TEST_F(WeightFilesTest, NobodyWaitsForTheDigestOfWeightsThatAreNotNeeded) {
+TEST_F(WeightFilesTest, ClosingTheFilesDoesNotWaitForTheDigest) {
   write_large_file();
   const auto begun = std::chrono::steady_clock::now();
   ASSERT_TRUE(WeightFiles::open(directory_.path()).ok());
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(10));
 }
 
-TEST_F(WeightFilesTest, AnExceptionOfTheProgressEndsTheWaiting) {
+TEST_F(WeightFilesTest, AnExceptionOfTheProgressCallbackEndsTheWait) {
   write_large_file();
   const auto files = WeightFiles::open(
       directory_.path(), [](int64_t, int64_t) { throw std::runtime_error("stopped"); });
@@ -182,7 +182,7 @@ TEST_F(WeightFilesTest, ACutFileIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("b.safetensors: the header's length"));
 }
 
-TEST_F(WeightFilesTest, NoWeightsSayWhatToDo) {
+TEST_F(WeightFilesTest, MissingWeightsNameTheConverter) {
   const TempDir empty;
   const auto files = WeightFiles::open(empty.path());
   EXPECT_EQ(files.status().code(), Code::kNotFound);

@@ -114,7 +114,7 @@ TEST(GatedLinearPublished, AModelTypeGoesBeforeTheKeysOfStateSpaces) {
   EXPECT_EQ(spec_to_json(*spec), spec_to_json(*before));
 }
 
-TEST(GatedLinearPublished, StatesOfPublishedSizes) {
+TEST(GatedLinearPublished, StatesOfPublishedModelsHaveTheirSizes) {
   GatedLinearSpec gla;
   gla.layers = 24;
   gla.width = 1024;

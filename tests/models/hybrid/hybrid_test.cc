@@ -47,7 +47,7 @@ constexpr KeyCase kCases[] = {
 TEST(HybridPublished, UnsupportedOptionsAreRefusedByTheirKey) { expect_refused(kCases); }
 
 // Configs of other versions of transformers.
-TEST(HybridPublished, OlderKeysSayTheSame) {
+TEST(HybridPublished, OlderKeysAreRead) {
   PublishedFiles granite = read_published("hybrid_granite");
   const Spec expected = *granite.spec();
   granite.config["layers_block_type"] = Json{"mamba", "attention", "mamba", "attention"};
@@ -63,7 +63,7 @@ TEST(HybridPublished, OlderKeysSayTheSame) {
   }
 }
 
-TEST(HybridPublished, PositionsAreTheModelsAndAtMost4096ByDefault) {
+TEST(HybridPublished, DefaultPositionsAreThoseOfTheModelUpTo4096) {
   Spec lfm2 = *read_published("hybrid_lfm2").spec();
   EXPECT_EQ(lfm2.positions, 4096);
   EXPECT_EQ(lfm2.most_positions, 128000);
@@ -81,7 +81,7 @@ TEST(HybridPublished, PositionsAreTheModelsAndAtMost4096ByDefault) {
   EXPECT_EQ(endless.positions, 0);
 }
 
-TEST(HybridPublished, StatesOfPublishedSizes) {
+TEST(HybridPublished, StatesOfPublishedModelsHaveTheirSizes) {
   Spec spec;
   spec.positions = 4096;
   HybridSpec qwen;  // Qwen3.5-0.8B
@@ -142,7 +142,7 @@ void poison(Model& model, int consumed) {
   model.write(0, 0, state);
 }
 
-TEST(HybridModel, DataAfterTheLastPositionReachesNoResult) {
+TEST(HybridModel, DataAfterTheLastPositionDoesNotChangeResults) {
   for (const HybridStyle style : {HybridStyle::kQwen35, HybridStyle::kFalconH1}) {
     const Bundle bundle = random_bundle(small_hybrid_spec(style), 3);
     for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {

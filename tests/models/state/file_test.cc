@@ -140,7 +140,7 @@ StateLayout with_recent(StateLayout layout) {
   return layout;
 }
 
-TEST_F(StateFileTest, RecentValuesTravelInTheHeader) {
+TEST_F(StateFileTest, RecentValuesAreStoredInTheHeader) {
   const std::string without = file();  // version 1
   layout_ = with_recent(layout_);
   image_.bytes.resize(static_cast<size_t>(layout_.state_bytes));
@@ -174,7 +174,7 @@ TEST_F(StateFileTest, ImpossibleRecentValuesAreRefused) {
               HasSubstr("before position 3 at most"));
 }
 
-TEST_F(StateFileTest, EveryByteThatIsChangedIsFound) {
+TEST_F(StateFileTest, EveryChangedByteIsDetected) {
   const std::string whole = file();
   for (size_t at = 0; at < whole.size(); ++at) {
     std::string bytes = whole;
@@ -202,7 +202,7 @@ TEST_F(StateFileTest, EveryFileThatIsCutShortIsRefused) {
   EXPECT_EQ(refusal(whole + "x"), "the state file goes on after its end");
 }
 
-TEST_F(StateFileTest, FaultsAreNamed) {
+TEST_F(StateFileTest, NamesTheFaultOfAFile) {
   std::string bytes = file();
   EXPECT_EQ(
       refusal("PK\3\4" + bytes),
@@ -256,7 +256,7 @@ TEST_F(StateFileTest, AnotherModelOrNumericsIdIsRefused) {
   EXPECT_TRUE(read(file(), there).ok());
 }
 
-TEST_F(StateFileTest, TheDigestIsOfTheModelAndNotOfItsName) {
+TEST_F(StateFileTest, TheDigestDoesNotDependOnTheNameOfTheModel) {
   Spec renamed = spec_;
   renamed.name = "other";
   EXPECT_EQ(model_digest(renamed, "weights"), model_);
@@ -265,7 +265,7 @@ TEST_F(StateFileTest, TheDigestIsOfTheModelAndNotOfItsName) {
   EXPECT_NE(model_digest(changed, "weights"), model_);
 }
 
-TEST_F(StateFileTest, ASealHoldsWithItsKeyAlone) {
+TEST_F(StateFileTest, ASealIsValidOnlyWithItsKey) {
   const SealKeys keys = {make_seal_key(std::string(32, 'k'))};
   const SealKey& key = keys[0];
   const SealKey other = make_seal_key(std::string(32, 'o'));
@@ -290,7 +290,7 @@ TEST_F(StateFileTest, ASealHoldsWithItsKeyAlone) {
 }
 
 // For a change of keys: a server with a new key still opens files that the old key has sealed.
-TEST_F(StateFileTest, EveryKeyOfAServerOpensWhatItHasSealed) {
+TEST_F(StateFileTest, EveryKeyOfAServerOpensTheFilesThatItSealed) {
   const SealKeys keys = {make_seal_key(std::string(32, 'n')), make_seal_key(std::string(32, 'o'))};
   StateTarget sealed = target();
   sealed.keys = &keys;
@@ -305,7 +305,7 @@ TEST_F(StateFileTest, EveryKeyOfAServerOpensWhatItHasSealed) {
   EXPECT_THAT(read(bytes, sealed).status().message(), HasSubstr("changed after it was sealed"));
 }
 
-TEST_F(StateFileTest, ASealHoldsItsOwnerAndItsTime) {
+TEST_F(StateFileTest, ASealBindsItsOwnerAndItsExpiry) {
   const SealKeys keys = {make_seal_key(std::string(32, 'k'))};
   const SealTerms terms = {.owner = owner_mark(keys[0], "alice"), .issued = 1000, .expires = 2000};
   const std::string bytes = file(&keys[0], 1000, terms);
@@ -355,7 +355,7 @@ TEST_F(StateFileTest, NumbersThatAreNotFiniteAreRefused) {
 }
 
 // Processors take many times longer for such numbers, so they become zeros.
-TEST_F(StateFileTest, NoNumberTooSmallForFullPrecisionGetsIn) {
+TEST_F(StateFileTest, SubnormalNumbersBecomeZeros) {
   put(1, 1e-40F);
   put(2, -std::numeric_limits<float>::denorm_min());
   put(3, std::numeric_limits<float>::min());
@@ -382,7 +382,7 @@ TEST(SealKey, AKeyFileMustBeUnreadableForOthers) {
   EXPECT_THAT(read_seal_key(path).status().message(), HasSubstr("expected 32 to 4096 bytes"));
 }
 
-TEST(SealKey, SeveralAreReadInTheirOrder) {
+TEST(SealKey, SeveralKeysAreReadInOrder) {
   const std::string a = testing::TempDir() + "/seal_a";
   const std::string b = testing::TempDir() + "/seal_b";
   for (const std::string& path : {a, b}) {
@@ -401,7 +401,7 @@ TEST(SealKey, SeveralAreReadInTheirOrder) {
 }
 
 // For every family, on the CPU: a state that was saved and loaded continues with the same bits.
-TEST(StateFile, AStateThatHasTravelledGoesOnWithTheSameBits) {
+TEST(StateFile, ALoadedStateContinuesWithTheSameBits) {
   for (const Spec& spec : small_family_specs()) {
     const Bundle bundle = random_bundle(spec, 3);
     const ModelLimits limits = {.slots = 2, .rows = 2, .values = 64, .steps = 1};

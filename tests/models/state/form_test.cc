@@ -48,7 +48,7 @@ std::vector<std::byte> travelling_state(Model& model, SlotId slot, int count) {
   return travels;
 }
 
-TEST(StateForm, ALogIsFoldedToTheBitsOfThePlainForm) {
+TEST(StateForm, FoldingALogGivesTheBitsOfThePlainForm) {
   GpuModel plain(false);
   GpuModel replay(true);
   EXPECT_GT(replay.model->layout().parts.size(),

@@ -46,7 +46,7 @@ int refusals(const SealKey* key) {
   }
 }
 
-TEST(SealTest, ASealForWhichThereIsNoMemoryThrows) {
+TEST(SealTest, AllocationFailuresThrow) {
   ASSERT_TRUE(kReplaced);
   const SealKey key = make_seal_key(std::string(32, 's'));
   const Seal digest(nullptr);  // the library now has its one-time allocations

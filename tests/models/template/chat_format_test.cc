@@ -81,7 +81,7 @@ int64_t shared(const ChatFormat& format, bool& begins) {
   return count;
 }
 
-TEST(ChatFormat, ATurnSharesWithTheNextWhatComesBeforeTheAnswer) {
+TEST(ChatFormat, ATurnSharesItsPromptWithTheNextTurn) {
   bool begins = false;
   // A control token begins the generation prompt, so no token can merge across that border.
   const auto marked = format_of(kPlain);
@@ -124,7 +124,7 @@ TEST(ChatFormat, NewMessagesFollowAnyAnswer) {
   EXPECT_EQ(format->render_next(news).status().message(), "no tools here");
 }
 
-TEST(ChatFormat, NewMessagesMayDependOnThoseBeforeThem) {
+TEST(ChatFormat, DetectsMessagesThatDependOnEarlierOnes) {
   const auto format = format_of(
       "{% for m in messages %}{{ loop.index }}: {{ m.content }}\n{% endfor %}"
       "{% if add_generation_prompt %}go{% endif %}");
@@ -192,7 +192,7 @@ TEST(ChatFormat, AdaptsMessagesToTheTemplate) {
             "<|pause|>assistant\ng2<|end|>\n");
 }
 
-TEST(ChatFormat, LeavesMessagesThatTheTemplateTakes) {
+TEST(ChatFormat, DoesNotChangeMessagesThatTheTemplateSupports) {
   const auto format = format_of(
       "{% for m in messages %}{% if m.content is string %}{{ m.role ~ m.content }}"
       "{% else %}{% for part in m.content or [] %}{{ m.role ~ part.text }},{% endfor %}{% endif %}"
@@ -206,7 +206,7 @@ TEST(ChatFormat, LeavesMessagesThatTheTemplateTakes) {
   EXPECT_EQ(text->bytes, "developera,developerb,!{}");
 }
 
-TEST(ChatFormat, NamesArgumentsThatAreNoObject) {
+TEST(ChatFormat, NamesArgumentsThatAreNotAnObject) {
   const auto format = format_of(kPlain);
   for (const char* const arguments : {"[1]", "{", "1"}) {
     const std::string message =

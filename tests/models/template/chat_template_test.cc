@@ -101,7 +101,7 @@ TEST(ChatTemplate, UndefinedIsEmptyUntilItIsUsed) {
   }
 }
 
-TEST(ChatTemplate, MembersAndMethodsShareNames) {
+TEST(ChatTemplate, DistinguishesMembersFromMethodsOfTheSameName) {
   const std::string variables = R"({"a": {"z": 1, "items": "key", "b": [1.0, "\u00e9</x>"]}})";
   EXPECT_EQ(rendered("{{ a['items'] }} {{ a.z }} {% for k, v in a.items() %}{{ k }},{% endfor %}",
                      variables),
@@ -138,7 +138,7 @@ TEST(ChatTemplate, ScopesEndWithTheirBlocks) {
   }
 }
 
-TEST(ChatTemplate, LoopsKnowWhereTheyAre) {
+TEST(ChatTemplate, LoopsHaveTheirVariables) {
   for (const auto& [source, text] : std::vector<Case>{
            {"{% for x in 'abc' %}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}"
             "{{ loop.previtem }}{{ loop.nextitem }};{% endfor %}",
@@ -175,7 +175,7 @@ TEST(ChatTemplate, SaysWhatIsWrongAndWhere) {
   }
 }
 
-TEST(ChatTemplate, KnowsWhoWroteEachByte) {
+TEST(ChatTemplate, RecordsTheWriterOfEachByte) {
   const Conversation conversation = conversation_of(
       R"([{"role": "user", "content": " <|x|> "}, {"role": "assistant", "content": "ok"}])");
   const auto text = marked(
@@ -202,7 +202,7 @@ TEST(ChatTemplate, NullMembersAreLeftOutAndThinkingHasTwoNames) {
 }
 
 // Without a bound, each would run forever or take all memory.
-TEST(ChatTemplate, HostileTemplatesEnd) {
+TEST(ChatTemplate, HostileTemplatesAreStopped) {
   const std::string deep = std::string(5000, '(') + "1" + std::string(5000, ')') + " }}";
   std::string blocks;
   for (int i = 0; i < 5000; ++i) blocks += "{% if 1 %}";

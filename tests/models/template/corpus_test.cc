@@ -187,7 +187,7 @@ class ControlTokens : public ChatCorpus {
   std::shared_ptr<const Tokenizer> tokenizer_;
 };
 
-TEST_F(ControlTokens, UsersWriteNoControlTokens) {
+TEST_F(ControlTokens, UsersCannotWriteControlTokens) {
   for (const auto& [name, marks] : marks_.items()) {
     if (marks.is_null()) continue;
     Conversation conversation = conversation_of(conversations_["markup"]);
@@ -243,7 +243,7 @@ std::vector<Conversation> conversations_with(const std::string& words) {
 
 // A client's text that consists of all the tokens gives exactly the control tokens that the text
 // "x" gives.
-TEST_F(ControlTokens, NoTextOfAClientIsAControlToken) {
+TEST_F(ControlTokens, TextOfAClientNeverBecomesAControlToken) {
   std::string words = "x";
   for (const auto& [token, id] : ids_) words += " " + token;
   const std::vector<Conversation> plain = conversations_with("x");
@@ -334,7 +334,7 @@ OrderedJson message(const char* role, const char* content) {
 
 // A session reads only the new messages. They are the end of the whole conversation, after the end
 // of the answer, unless the template makes them depend on earlier messages.
-TEST_F(ChatCorpus, NewMessagesAreTheEndOfTheWholeConversation) {
+TEST_F(ChatCorpus, NewMessagesRenderAsTheEndOfTheWholeConversation) {
   const OrderedJson once = {message("user", "Hello?"), message("assistant", "Yes.")};
   const OrderedJson twice = {message("user", "Hello?"), message("assistant", "Yes."),
                              message("user", "So?"), message("assistant", "Hm.")};
@@ -368,7 +368,7 @@ TEST_F(ChatCorpus, NewMessagesAreTheEndOfTheWholeConversation) {
   EXPECT_GT(count, 110);
 }
 
-TEST_F(ChatCorpus, TheBuiltInTemplateIsItsAuthors) {
+TEST_F(ChatCorpus, TheBuiltInTemplateRendersLikeTheOneOfItsAuthor) {
   const TemplateSet set = TemplateSet::parse({.source = kRwkv7G1Template, .name = "g"}).value();
   const OrderedJson file = json_of("rwkv7-g1.json");
   for (const OrderedJson& one : file.is_array() ? file : file["cases"]) {

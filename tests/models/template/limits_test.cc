@@ -148,7 +148,7 @@ TEST(TemplateLimits, QuadraticTemplatesEnd) {
 }
 
 // The schema of the tool has 1 MiB.
-TEST(TemplateLimits, ALargeToolIsWritten) {
+TEST(TemplateLimits, ALargeToolIsRendered) {
   Conversation conversation;
   OrderedJson properties = OrderedJson::object();
   for (int i = 0; i < 10'000; ++i) {

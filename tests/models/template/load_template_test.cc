@@ -76,7 +76,7 @@ TEST_F(LoadTemplate, NamesTheFileThatIsWrong) {
               HasSubstr("chat_template.jinja"));
 }
 
-TEST_F(LoadTemplate, OfTheKeysOfAGgufFile) {
+TEST_F(LoadTemplate, ReadsTheKeysOfAGgufFile) {
   const std::string path = directory_.path() + "/m.gguf";
   const auto of = [&](const GgufWriter& keys, const std::string& own = "") {
     write("m.gguf", keys.file());
@@ -101,7 +101,7 @@ TEST_F(LoadTemplate, OfTheKeysOfAGgufFile) {
               HasSubstr("tokenizer.chat_template, line 1: "));
 }
 
-TEST_F(LoadTemplate, RwkvInAGgufFileHasTheBuiltInOne) {
+TEST_F(LoadTemplate, RwkvInAGgufFileHasTheBuiltInTemplate) {
   const std::string path = directory_.path() + "/m.gguf";
   GgufWriter keys;
   keys.text("tokenizer.ggml.model", "rwkv");

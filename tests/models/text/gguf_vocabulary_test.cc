@@ -122,7 +122,7 @@ TEST(GgufVocabulary, AddsTheFirstValueWhereTheFileAsks) {
   }
 }
 
-TEST(GgufVocabulary, SomeSplitsBeginTextsUnlessTheFileSaysOtherwise) {
+TEST(GgufVocabulary, SomeSplitsAddAFirstValueUnlessTheFileDisablesIt) {
   Json metadata = gpt2();
   metadata["tokenizer.ggml.pre"] = "lfm2";
   metadata["tokenizer.ggml.bos_token_id"] = 257;
@@ -211,7 +211,7 @@ TEST(GgufVocabulary, EverySplitCutsNumbersAndSignsAsItsModelsDo) {
   }
 }
 
-TEST(GgufVocabulary, RefusesAnythingElse) {
+TEST(GgufVocabulary, RefusesUnsupportedFiles) {
   EXPECT_THAT(fault_with(rwkv(), "tokenizer.ggml.model", "llama"),
               HasSubstr("m.gguf: tokenizer.ggml.model: expected 'rwkv' or 'gpt2', the models that "
                         "are implemented, found 'llama'"));

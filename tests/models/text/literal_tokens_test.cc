@@ -22,7 +22,7 @@ std::vector<Match> all_in(const LiteralTokens& tokens, std::string_view text) {
   return matches;
 }
 
-TEST(LiteralTokens, TheFirstMatchCountsAndTheLongestOfThem) {
+TEST(LiteralTokens, FindsTheFirstMatchAndThereTheLongest) {
   const LiteralTokens tokens(
       {{.text = "ab", .value = 7}, {.text = "abcd", .value = 8}, {.text = "bc", .value = 9}});
   EXPECT_EQ(all_in(tokens, "xabcabcdbcab"), (std::vector<Match>{{1, 7}, {4, 8}, {8, 9}, {10, 7}}));
@@ -32,7 +32,7 @@ TEST(LiteralTokens, TheFirstMatchCountsAndTheLongestOfThem) {
 
 // At every place of the text, a token fails only at its last byte: a complete search would take
 // many seconds. The test measures processor time, which does not depend on how busy the machine is.
-TEST(LiteralTokens, AFruitlessSearchEndsInTime) {
+TEST(LiteralTokens, ASearchWithoutAMatchStopsAtTheDeadline) {
   const LiteralTokens tokens({{.text = std::string(1023, 'a') + "b", .value = 1}});
   const std::string text(4 << 20, 'a');
   const TimePoint deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);

@@ -101,7 +101,7 @@ class MarkedEncoding : public ::testing::TestWithParam<const char*> {};
 
 // Cutting a text into runs affects only literal tokens. Texts without them have the library's
 // values, and no special token is found in a text that is all input.
-TEST_P(MarkedEncoding, DependsOnRunsOnlyInLiteralTokens) {
+TEST_P(MarkedEncoding, RunsAffectOnlyLiteralTokens) {
   const std::string directory = std::string("tests/golden/tokenizers/") + GetParam();
   const auto tokenizer = golden_tokenizer(GetParam());
   std::vector<std::string> literals;

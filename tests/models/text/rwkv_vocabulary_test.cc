@@ -61,7 +61,7 @@ TEST(RwkvVocabulary, LinesEndAsInPython) {
   }
 }
 
-TEST(RwkvVocabulary, RefusesAnythingElse) {
+TEST(RwkvVocabulary, RefusesMalformedLines) {
   struct Case {
     const char* line;
     const char* message;

@@ -124,7 +124,7 @@ TEST(Tokenizer, HasTheValuesThatBeginAndEndAText) {
   EXPECT_EQ(golden_tokenizer("rwkv")->end(), std::vector<int32_t>{0});
 }
 
-TEST(Tokenizer, RefusesWhatIsNotUtf8) {
+TEST(Tokenizer, RefusesInvalidUtf8) {
   for (const auto& tokenizer : {Tokenizer::of_bytes(), golden_tokenizer("words"),
                                 golden_tokenizer("llama"), golden_tokenizer("rwkv")}) {
     EXPECT_EQ(tokenizer->encode("ab\xFF").status().message(), "not valid UTF-8 at byte 2");
@@ -132,7 +132,7 @@ TEST(Tokenizer, RefusesWhatIsNotUtf8) {
   }
 }
 
-TEST(Tokenizer, RefusesWhatTakesLongerThanItMay) {
+TEST(Tokenizer, RefusesTextThatTakesTooLong) {
   const std::string text(1000, 'a');
   for (const char* const name : {"words", "llama", "rwkv"}) {
     const auto tokenizer = golden_tokenizer(name);
@@ -178,7 +178,7 @@ std::vector<int32_t> merged_plainly(std::vector<int32_t> word,
   return word;
 }
 
-TEST(BytePairs, MergeByTheRule) {
+TEST(BytePairs, MergeLikeTheReference) {
   std::array<int32_t, 256> byte_values{};
   for (int i = 0; i < 256; ++i) byte_values[static_cast<size_t>(i)] = 255 - i;
   std::mt19937 random(3);
@@ -230,7 +230,7 @@ TEST(Tokenizer, LongHostileTextsAreFast) {
   }
 }
 
-TEST(Tokenizer, MergesAreGivenUpAtTheDeadline) {
+TEST(Tokenizer, MergingStopsAtTheDeadline) {
   std::array<int32_t, 256> byte_values{};
   BytePairs pairs(byte_values);
   pairs.add_merge(0, 0, 1);
@@ -394,7 +394,7 @@ TEST(TokenizerFile, RefusesTokensThatAreTheSameWhenNormalized) {
   expect_refused(tree, {"a token of its own", "which is another one when normalized"});
 }
 
-TEST(TokenizerFile, RefusesMoreAddedTextThanItHoldsInMemory) {
+TEST(TokenizerFile, RefusesTooManyBytesOfAddedTokens) {
   Json tree = golden_tree();
   for (int i = 0; i < 4200; ++i) {
     const std::string text = std::to_string(i) + std::string(1000, 'a');
@@ -410,7 +410,7 @@ TEST(TokenizerFile, RefusesAVocabularyWithoutAByte) {
                         "32 ('\\xc4\\xa0')"});
 }
 
-TEST(TokenizerFile, RefusesPatternsWithAnotherMeaningHere) {
+TEST(TokenizerFile, RefusesPatternsThatOtherEnginesReadDifferently) {
   for (const char* const part :
        {"^",   "$",     "\\w",     "\\W",      "\\b",     "\\h",  "\\R",  "\\X",
         "\\1", "\\x41", "\\u0041", "\\p{Han}", "\\p{^L}", "\\pL", "(?m:", "(?<n>",
@@ -439,7 +439,7 @@ TEST(TokenizerFile, APatternThatTakesTooLongIsGivenUp) {
   EXPECT_THAT(values.status().message(), HasSubstr("too hard to cut into words near byte 0"));
 }
 
-TEST(TokenizerFile, AFruitlessSearchEndsInTime) {
+TEST(TokenizerFile, ASearchWithoutAMatchIsStopped) {
   // PCRE2 scans all following spaces from every space, and no limit of its own counts that work.
   const auto pattern = SplitPattern::compile("\\s*[\\r\\n]");
   ASSERT_TRUE(pattern.ok()) << pattern.status().message();

@@ -131,7 +131,7 @@ GenerateRequest request_for(int64_t max_values) {
 }
 
 // A thread that ends calls could otherwise use an endpoint that does not hold its call yet.
-TEST(GenerateCall, IsLiveFromWhenItsDoorSaysSo) {
+TEST(GenerateCall, IsLiveOnlyAfterItsDoorEntersIt) {
   Service service(served_fake("fake"));
   GenerateDoor door(service);
   EXPECT_EQ(service.state.calls.count(), 1);
@@ -160,7 +160,7 @@ TEST(GenerateCall, WritesEventsAndEnds) {
                         "code=OK given=1 sampled=50 queue_seconds="));
 }
 
-TEST(GenerateCall, SessionsAreTheCallers) {
+TEST(GenerateCall, SessionsBelongToTheirCaller) {
   Service service(served_fake("fake"));
   GenerateRequest request = request_for(5);
   request.keep = true;
@@ -204,7 +204,7 @@ TEST(GenerateCall, CallsOfAnAccountAreCountedFromAdmissionToTheirEnd) {
   third.call->cancel();
 }
 
-TEST(GenerateCall, ACallerWhoIsNotServedHasNoCall) {
+TEST(GenerateCall, ACallerWithoutAKeyIsRefused) {
   Service service(served_fake("fake"));
   GenerateDoor door(service, Result<Caller>(Status(Code::kUnauthenticated, "no key")));
   const Status status = door.call->admit();
@@ -213,7 +213,7 @@ TEST(GenerateCall, ACallerWhoIsNotServedHasNoCall) {
   EXPECT_EQ(door.ending.wait().code(), Code::kUnauthenticated);
 }
 
-TEST(GenerateCall, ARefusalComesThroughTheSink) {
+TEST(GenerateCall, RefusalsEndTheCallThroughItsSink) {
   Service service(served_fake("fake"));
   GenerateDoor door(service);
   GenerateRequest request = request_for(5);
@@ -242,7 +242,7 @@ TEST(GenerateCall, CancellingFreesTheState) {
   EXPECT_EQ(door.ending.wait().code(), Code::kCancelled);
 }
 
-TEST(GenerateCall, CancelledBeforeItStartsItAsksForNothing) {
+TEST(GenerateCall, ACallCancelledBeforeItsStartUsesNoState) {
   Service service(served_fake("fake"));
   GenerateDoor door(service);
   door.call->cancel();
@@ -251,7 +251,7 @@ TEST(GenerateCall, CancelledBeforeItStartsItAsksForNothing) {
   EXPECT_TRUE(eventually([&] { return service.sessions_free() == 8; }));
 }
 
-TEST(GenerateCall, AReaderWhoTakesNothingIsCutOff) {
+TEST(GenerateCall, AReaderThatNeverReadsIsCutOff) {
   Service service(served_fake("fake"));
   GenerateDoor door(service);
   door.takes = false;
@@ -267,7 +267,7 @@ TEST(GenerateCall, AReaderWhoTakesNothingIsCutOff) {
   EXPECT_EQ(door.cuts, 1);
 }
 
-TEST(GenerateCall, EndedFromOutsideItGivesWhatHasBeenSampled) {
+TEST(GenerateCall, ACallEndedByTheServerDeliversItsSampledValues) {
   Service service(served_fake("fake"));
   GenerateDoor door(service);
   door.takes = false;
@@ -285,7 +285,7 @@ TEST(GenerateCall, EndedFromOutsideItGivesWhatHasBeenSampled) {
   EXPECT_THAT(service.log_text.str(), HasSubstr(" code=UNAVAILABLE given=1 sampled="));
 }
 
-TEST(GenerateCall, CancelsFromAnyThreadAtAnyMomentEndItOnce) {
+TEST(GenerateCall, CancelsAtRandomTimesEndTheCallOnce) {
   Service service(served_fake("fake"));
   for (int i = 0; i < 200; ++i) {
     GenerateDoor door(service);
@@ -356,7 +356,7 @@ class ScoreDoor final : public ScoreSink {
   const std::shared_ptr<ScoringCall> call;
 };
 
-TEST(ScoringCall, AnswersEveryChunkAndTotals) {
+TEST(ScoringCall, AnswersEveryChunkAndGivesATotal) {
   Service service(served_fake("fake"));
   ScoreDoor door(service, {{5}, {6, 7}, {8}});
   door.call->start();
@@ -382,7 +382,7 @@ TEST(ScoringCall, WithoutAChunkItIsRefused) {
   EXPECT_THAT(door.ending.wait().message(), HasSubstr("the call has no message"));
 }
 
-TEST(ScoringCall, ACallerWhoSendsNothingIsEnded) {
+TEST(ScoringCall, ACallWithoutRequestsIsAborted) {
   Service service(served_fake("fake"));
   ScoreDoor door(service, {{1, 2}});
   door.silent = true;
@@ -395,7 +395,7 @@ TEST(ScoringCall, ACallerWhoSendsNothingIsEnded) {
   EXPECT_FALSE(door.call->arrived()) << "a chunk that comes too late is not taken";
 }
 
-TEST(ScoringCall, EndedWhileItReadsItEndsAtOnce) {
+TEST(ScoringCall, CanBeEndedWhileItReads) {
   Service service(served_fake("fake"));
   ScoreDoor door(service, {});
   door.silent = true;

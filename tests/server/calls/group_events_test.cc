@@ -95,7 +95,7 @@ void expect_complete(const StreamGroup& group, bool with_top) {
   EXPECT_TRUE(std::ranges::is_sorted(finished));
 }
 
-TEST(GroupEvents, HoldAllOfAGroupInOrder) {
+TEST(GroupEvents, HoldEverythingInAGroupInOrder) {
   std::mt19937 random(17);
   for (int i = 0; i < 300; ++i) {
     const int samples = 1 + static_cast<int>(random() % 6);
@@ -106,7 +106,7 @@ TEST(GroupEvents, HoldAllOfAGroupInOrder) {
   expect_complete(random_group(random, 100000, 64, 0), false);
 }
 
-TEST(GroupEvents, TheTimeOfWaitingComesBeforeTheStart) {
+TEST(GroupEvents, TheQueueEventComesBeforeTheStart) {
   StreamGroup group;
   group.queued = Queued{.place = 2, .wait = {}};
   group.started = Started{};
@@ -152,7 +152,7 @@ std::string text_of(GroupEvents& events, const std::vector<StreamGroup>& groups,
   return text;
 }
 
-TEST(GroupEvents, TextIsWholeCharactersOfEachSampleAcrossGroups) {
+TEST(GroupEvents, TextConsistsOfWholeCharactersPerSampleAcrossGroups) {
   const std::string river = "a\u5ddd";
   std::vector<StreamGroup> groups(river.size());
   for (size_t i = 0; i < river.size(); ++i) {  // two samples, one byte of each in every group

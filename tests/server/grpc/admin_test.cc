@@ -81,14 +81,14 @@ TEST_F(AdminTest, OnlyAKeyThatIsMarkedAdminMayReload) {
   EXPECT_EQ(asked, 1);
 }
 
-TEST_F(AdminTest, WithoutKeysNobodyMay) {
+TEST_F(AdminTest, WithoutKeysNobodyMayReload) {
   test_ = std::make_unique<TestServer>(served_fake("fake"));
   const grpc::Status refused = reload("");
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_THAT(refused.error_message(), HasSubstr("SIGHUP"));
 }
 
-TEST_F(AdminTest, TheAnswerSaysWhatBecameOfEveryModel) {
+TEST_F(AdminTest, TheAnswerReportsTheOutcomeForEveryModel) {
   serve([](const ReloadDone& done) {
     done(some_report());
     return Status();

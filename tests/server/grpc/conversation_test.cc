@@ -61,7 +61,7 @@ std::vector<int32_t> continued(TestServer& test, const std::string& text,
   return test.generate(generate_request(values, 5, 7)).values[0];
 }
 
-TEST(Conversation, IsAPromptOfItsRendering) {
+TEST(Conversation, IsReadAsThePromptOfItsRendering) {
   TestServer test(chat_model());
   const Generated out = test.generate(request_of({message("system", "BE"), message("user", "HI")}));
   ASSERT_TRUE(out.status.ok()) << out.status.error_message();
@@ -194,7 +194,7 @@ TEST(Conversation, AModelWithoutATemplateSaysWhy) {
   EXPECT_EQ(info.chat().missing(), "it has no words");
 }
 
-TEST(Conversation, AModelTellsItsTemplate) {
+TEST(Conversation, AModelDescribesItsTemplate) {
   TestServer test(chat_model());
   grpc::ClientContext context;
   v1::ModelInfo info;
@@ -204,7 +204,7 @@ TEST(Conversation, AModelTellsItsTemplate) {
   EXPECT_FALSE(info.chat().begins_thinking());
 }
 
-TEST(Conversation, AModelTellsThatItsAnswersBeginWithThinking) {
+TEST(Conversation, AModelReportsThatItsAnswersBeginWithThinking) {
   TestServer test(chat_model(kChatTemplate + "{% if add_generation_prompt %}<think>{% endif %}"));
   grpc::ClientContext context;
   v1::ModelInfo info;
@@ -320,7 +320,7 @@ TEST(Conversation, AResentConversationReportsItsCachedValues) {
   EXPECT_LT(second.cached_values(), first.prompt_values() + 1);
 }
 
-TEST(Conversation, RenderingTakesMemoryOfTheCalls) {
+TEST(Conversation, RenderingCountsAgainstCallBytes) {
   ServerOptions options;
   options.host.call_bytes = 16 << 20;
   TestServer test(chat_model(), options);

@@ -76,7 +76,7 @@ TEST(RequestOf, AnEmptyMessageHasTheDefaults) {
   EXPECT_EQ(request->delivery.max_delay, std::chrono::milliseconds(7));
 }
 
-TEST(RequestOf, EveryFieldArrives) {
+TEST(RequestOf, ConvertsEveryField) {
   v1::GenerateRequest message = {};
   message.mutable_origin()->set_session("s");
   message.mutable_values()->add_values(3);
@@ -147,7 +147,7 @@ TEST(RequestOf, TextAndMalformedTimesAreRefused) {
   EXPECT_THAT(request_of(delay, {"m"}, {}).status().message(), HasSubstr("delivery.max_delay has"));
 }
 
-TEST(Encode, QueuedStartedAndFinishedSayAllTheyHold) {
+TEST(Encode, QueuedStartedAndFinishedEncodeEveryField) {
   v1::GenerateResponse message;
   encode(Queued{.place = 4, .wait = std::chrono::milliseconds(2500)}, message);
   EXPECT_EQ(message.queued().place(), 4);
@@ -179,7 +179,7 @@ TEST(Encode, QueuedStartedAndFinishedSayAllTheyHold) {
   EXPECT_EQ(message.finished().usage().first_value().nanos(), 250'000'000);
 }
 
-TEST(Encode, ValuesForgetTheMessageBefore) {
+TEST(Encode, ValuesReplaceThoseOfTheEarlierMessage) {
   const std::vector<ValueRun> two(2,
                                   {.sample = 1, .position = 5, .values = {7}, .log_probs = {-1}});
   const std::vector<ValueRun> one = {{.sample = 0,
@@ -208,7 +208,7 @@ TEST(Encode, ValuesForgetTheMessageBefore) {
   EXPECT_EQ(run.top_log_probs(1).top_size(), 0);
 }
 
-TEST(Encode, NoMessageOutgrowsWhatClientsTake) {
+TEST(Encode, MessagesFitTheLimitOfClients) {
   const auto tokenizer = Tokenizer::of_bytes();
   StreamGroup group;
   for (int i = 0; i < 100000; ++i) {
@@ -272,7 +272,7 @@ TEST(GenerateMessage, TakesNoMoreMemoryThanIsCountedForAnEvent) {
   }
 }
 
-TEST(SessionMessage, SaysWhatIsKnown) {
+TEST(SessionMessage, HasTheFieldsOfTheSession) {
   const SessionInfo info{.key = {"", "a"},
                          .state = SessionPhase::kGenerating,
                          .position = 7,

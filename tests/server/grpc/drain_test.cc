@@ -132,7 +132,7 @@ TEST(Drain, CallsThatOutlastTheGraceEndWithUnavailable) {
   EXPECT_LT(Clock_::now() - began, std::chrono::seconds(30));
 }
 
-TEST(Drain, SessionsAreReadAndSavedAndNotMade) {
+TEST(Drain, SessionsCanBeReadAndSavedButNotCreated) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   ASSERT_TRUE(test.create("a").ok());
   v1::GenerateRequest fed = generate_request({1, 2, 3}, 0);
@@ -171,7 +171,7 @@ TEST(Drain, SessionsAreReadAndSavedAndNotMade) {
   drainer.join();
 }
 
-TEST(Drain, AnUnreadyServerServes) {
+TEST(Drain, AnUnreadyServerStillServesCalls) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   test.server.unready();
   EXPECT_FALSE(test.server.serving());
@@ -183,7 +183,7 @@ TEST(Drain, AnUnreadyServerServes) {
   EXPECT_TRUE(test.generate(generate_request({1}, 3)).status.ok());
 }
 
-TEST(Drain, AReaderWhoNeverReadsDelaysNothing) {
+TEST(Drain, AReaderWhoNeverReadsDoesNotDelayTheDrain) {
   EngineOptions options;
   options.stream_room = 64;
   TestServer test(served_fake("fake", {}, options));

@@ -23,7 +23,7 @@ std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& 
   return a;
 }
 
-TEST(Generate, AnImageComesAsStartedValuesFinished) {
+TEST(Generate, AnImageHasTheEventsStartedValuesFinished) {
   TestServer test(served_bundle(small_image_spec(), 1));
   v1::GenerateRequest request;
   request.mutable_sampling()->set_seed(5);
@@ -97,7 +97,7 @@ TEST(Generate, AValueWaitsNoLongerThanAskedFor) {
   EXPECT_GE(out.message_values.size(), 5U);
 }
 
-TEST(Generate, TheSameSeedGivesTheSameAndEverySampleItsOwn) {
+TEST(Generate, TheSameSeedGivesTheSameSamplesAndSamplesDiffer) {
   TestServer test(served_bundle(small_symbol_spec(), 2));
   v1::GenerateRequest request = generate_request({3, 4}, 40, 9);
   request.set_samples(4);
@@ -130,7 +130,7 @@ TEST(Generate, ARequestIdIsASeed) {
   EXPECT_NE(test.generate(request).started.seed(), test.generate(request).started.seed());
 }
 
-TEST(Generate, AContinuedSessionHasTheBytesOfOneCall) {
+TEST(Generate, AContinuedSessionGivesTheSameValuesAsOneCall) {
   TestServer test(served_bundle(small_symbol_spec(), 3));
   const Generated whole = test.generate(generate_request({1, 2, 3}, 60, 4));
   ASSERT_TRUE(whole.status.ok());
@@ -158,7 +158,7 @@ TEST(Generate, AContinuedSessionHasTheBytesOfOneCall) {
   EXPECT_EQ(session.state(), v1::Session::IDLE);
 }
 
-TEST(Generate, KeepNamesASessionAndWithoutItTheSessionStays) {
+TEST(Generate, WithKeepACallMakesASessionAndWithoutItLeavesItUnchanged) {
   TestServer test(served_bundle(small_symbol_spec(), 3));
   v1::GenerateRequest request = generate_request({1, 2}, 5, 4);
   request.set_keep(true);
@@ -250,7 +250,7 @@ TEST(Generate, GreedyTakesTheMostLikely) {
   }
 }
 
-TEST(Generate, MaxTimeEndsWithTime) {
+TEST(Generate, MaxTimeEndsASample) {
   TestServer test(
       served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }));
   v1::GenerateRequest request = generate_request({1}, 1 << 20);
@@ -299,7 +299,7 @@ TEST(Generate, AConnectionThatGoesAwayFreesTheSlot) {
   test.expect_free(8);
 }
 
-TEST(Generate, ManyClientsAtOnceGetWhatTheyWouldGetAlone) {
+TEST(Generate, ConcurrentClientsGetTheSameValuesAsAlone) {
   EngineOptions options;
   TestServer test(served_bundle(small_symbol_spec(), 3, options,
                                 {.slots = 32, .rows = 16, .values = 64, .steps = 1}));
@@ -346,7 +346,7 @@ std::string logged(const std::string& log, const std::string& field) {
   return log.substr(from, log.find_first_of(" \n", from) - from);
 }
 
-TEST(Generate, TheLogHasALineOfEachCall) {
+TEST(Generate, TheLogHasALineForEachCall) {
   TestServer test(served_bundle(small_symbol_spec(), 3));
   v1::GenerateRequest request = generate_request({1}, 3);
   request.set_request_id("find me");

@@ -57,7 +57,7 @@ TEST(Hostile, BytesThatDoNotParseAreInvalidArgument) {
 }
 
 // Neither the entry nor the state of a call leaks, as if an exception had reached the library.
-TEST(Hostile, ACallThatTheServerHasNoMemoryForIsRefused) {
+TEST(Hostile, ACallIsRefusedIfMemoryForItsRequestRunsOut) {
   TestServer test(served_fake("fake"));
   const std::vector<int32_t> many(200'000, 1);
   v1::CreateSessionRequest create;
@@ -81,7 +81,7 @@ TEST(Hostile, ACallThatTheServerHasNoMemoryForIsRefused) {
 }
 
 // Memory runs out after the request was read, on the server's own threads.
-TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
+TEST(Hostile, ACallEndsIfMemoryRunsOutAfterItsRequest) {
   // The second step waits until memory is limited. Later ones could reuse memory freed before.
   std::binary_semaphore is_short(0);
   const auto on_submit = [&, steps = 0]() mutable {
@@ -123,7 +123,7 @@ TEST(Hostile, ACallThatMemoryGivesOutForLaterEnds) {
 }
 
 // The server allocates all memory that grows with a request before its scheduler gets the call.
-TEST(Hostile, TheSchedulerHasTheMemoryThatACallNeeds) {
+TEST(Hostile, TheSchedulerAllocatesNoMemoryForACall) {
   TestServer test(served_fake("fake", {}, {}, kTestLimits, fake_spec(0, true)));
   const std::vector<int32_t> many(60'000, 1);
   v1::ScoreRequest chunk = score_request(many);
@@ -136,7 +136,7 @@ TEST(Hostile, TheSchedulerHasTheMemoryThatACallNeeds) {
   EXPECT_TRUE(generated.status.ok()) << generated.status.error_message();
 }
 
-TEST(Hostile, ACallThatMemoryCannotRememberIsNotSentAgain) {
+TEST(Hostile, ACallWithoutMemoryForItsRecordIsNotRetried) {
   TestServer test(served_fake("fake"));
   v1::GenerateRequest request = generate_request({1}, 10'000);
   request.set_request_id("long");
@@ -178,7 +178,7 @@ TEST(Hostile, AScoreCallHoldsTheMemoryOfAChunkUntilItIsAnswered) {
   }
 }
 
-TEST(Hostile, CallsHoldNoMoreMemoryThanTheyMay) {
+TEST(Hostile, CallsKeepToTheirMemoryLimit) {
   ServerOptions options;
   options.host.call_bytes = 16 << 20;
   TestServer test(served_fake("fake"), options);
@@ -192,7 +192,7 @@ TEST(Hostile, CallsHoldNoMoreMemoryThanTheyMay) {
   expect_serving(test);
 }
 
-TEST(Hostile, DescriptionsOfAModelHoldTheirSizeOfTheMemory) {
+TEST(Hostile, DescriptionsOfAModelCountAgainstCallBytes) {
   Spec spec = fake_spec();
   spec.symbols.assign(20'000, std::string(40, 'x'));
   ServerOptions options;
@@ -239,7 +239,7 @@ TEST(Hostile, ACompressedMessageIsRefused) {
   expect_serving(test);
 }
 
-TEST(Hostile, AStringThatIsNoUtf8IsInvalidArgument) {
+TEST(Hostile, AStringThatIsNotUtf8IsInvalidArgument) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (const std::string& method : methods()) {
     if (method.ends_with("ListModels")) continue;  // has no fields, so unknown ones are skipped
@@ -316,7 +316,7 @@ std::string changed(std::string bytes, std::mt19937& random) {
   return bytes;
 }
 
-TEST(Hostile, NoBytesGetAnUnexpectedStatus) {
+TEST(Hostile, DamagedRequestsGetOnlyExpectedStatuses) {
   EngineOptions options;
   options.max_values = 64;  // ends requests that happen to be valid soon
   options.samples = 4;

@@ -104,7 +104,7 @@ class KeysTest : public ::testing::Test {
   std::unique_ptr<TestServer> test_;
 };
 
-TEST_F(KeysTest, EveryCallOfOursAsksForAKey) {
+TEST_F(KeysTest, EveryCallNeedsAKey) {
   serve({entry_of("ada", "one")});
   for (const std::string key : {"", "wrong"}) {
     v1::ModelInfo model;
@@ -145,7 +145,7 @@ TEST_F(KeysTest, EveryCallOfOursAsksForAKey) {
   EXPECT_THAT(test_->log_text.str(), Not(HasSubstr("wrong"))) << "no key is logged";
 }
 
-TEST_F(KeysTest, HealthAsksForNone) {
+TEST_F(KeysTest, HealthNeedsNoKey) {
   serve({entry_of("ada", "one")});
   grpc::health::v1::HealthCheckResponse health;
   ASSERT_TRUE(test_->health->Check(context("").get(), {}, &health).ok());
@@ -186,7 +186,7 @@ TEST_F(KeysTest, ARotatedKeyKeepsTheSessions) {
   EXPECT_TRUE(generate("two", "s", {1}).ok());
 }
 
-TEST_F(KeysTest, ACallEndsWithTheKeyThatMadeIt) {
+TEST_F(KeysTest, RemovingAKeyEndsItsCalls) {
   serve({entry_of("ada", "one"), entry_of("bob", "two")});
   const auto start = [&](grpc::ClientContext& context) {
     auto reader = test_->inference->Generate(&context, generate_request({1}, 1 << 20));
@@ -213,7 +213,7 @@ TEST_F(KeysTest, ACallEndsWithTheKeyThatMadeIt) {
   EXPECT_EQ(of_bob->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST_F(KeysTest, ACallEndsWithTheRightsThatItNeeds) {
+TEST_F(KeysTest, RemovingARightEndsTheCallsThatNeedIt) {
   KeyEntry ada = entry_of("ada", "one");
   // The end of a call that runs while the keys change. If it continues, the client cancels it.
   const auto end_of = [&](const std::vector<KeyEntry>& entries, bool goes_on = false) {
@@ -243,7 +243,7 @@ TEST_F(KeysTest, ACallEndsWithTheRightsThatItNeeds) {
   EXPECT_EQ(end_of({narrowed}, true).error_code(), grpc::StatusCode::CANCELLED);
 }
 
-TEST_F(KeysTest, AScoreCallEndsWithItsKeyInTheMiddleOfAChunk) {
+TEST_F(KeysTest, RemovingAKeyEndsItsScoreCallsWithinAChunk) {
   std::promise<void> begun;
   std::promise<void> done;
   bool first = true;
@@ -264,7 +264,7 @@ TEST_F(KeysTest, AScoreCallEndsWithItsKeyInTheMiddleOfAChunk) {
   done.set_value();
 }
 
-TEST_F(KeysTest, AModelThatAKeyMayNotUseIsNotThere) {
+TEST_F(KeysTest, AModelThatAKeyMayNotUseIsNotFound) {
   KeyEntry ada = entry_of("ada", "one");
   ada.models = {"another"};
   serve({ada, entry_of("bob", "two")});
@@ -275,7 +275,7 @@ TEST_F(KeysTest, AModelThatAKeyMayNotUseIsNotThere) {
   EXPECT_TRUE(generate("two", "", {1}).ok());
 }
 
-TEST_F(KeysTest, AQuotaThatIsUsedUpSaysWhichAndWhenToComeBack) {
+TEST_F(KeysTest, AUsedUpQuotaIsNamedWithARetryTime) {
   KeyEntry ada = entry_of("ada", "one");
   ada.calls = 1;
   serve({ada, entry_of("bob", "two")});
@@ -326,7 +326,7 @@ class Reach : public testing::Test {
   const EventLog log_{"info", false, log_text_};
 };
 
-TEST_F(Reach, BeyondThisMachineAServerListensOnlyWhereThatIsSaid) {
+TEST_F(Reach, ListeningToOtherMachinesNeedsKeysOrAFlag) {
   for (const char* address : {"0.0.0.0:0", "[::]:0"}) {
     for (const TlsFiles& tls : {TlsFiles(), tls_}) {
       const Status open = start(address, "", tls);
@@ -350,7 +350,7 @@ TEST_F(Reach, ACredentialOverTlsMayComeFromAnywhere) {
   EXPECT_TRUE(start("0.0.0.0:0", "", mutual_tls_).ok());
 }
 
-TEST_F(Reach, OnThisMachineNothingNeedsToBeSaid) {
+TEST_F(Reach, ListeningOnlyToThisMachineNeedsNoFlag) {
   for (const std::string& address :
        {std::string("127.0.0.1:0"), std::string("localhost:0"), "unix:" + folder_.path("socket")}) {
     EXPECT_TRUE(start(address, "", {}).ok()) << address;

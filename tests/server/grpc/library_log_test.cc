@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(LibraryLog, TakesErrorsAndKeepsTheirNumberBounded) {
+TEST(LibraryLog, LogsABoundedNumberOfErrors) {
   std::ostringstream out;
   const EventLog log("debug", false, out);
   Clock clock{TimePoint(std::chrono::hours(1))};

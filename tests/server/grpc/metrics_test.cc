@@ -86,7 +86,7 @@ TEST(Metrics, CountRefusalsByReason) {
               HasSubstr("runnel_refusals_total{model=\"fake\",reason=\"sessions\"} 1\n"));
 }
 
-TEST(Metrics, TellStoredStatesFromIdleSessions) {
+TEST(Metrics, CountStoredStatesAndIdleSessionsSeparately) {
   ServedModel model = served_fake("fake");
   const auto image = std::make_shared<StateImage>();
   image->position = 1;
@@ -159,7 +159,7 @@ void collect_expressions(const Json& json, std::vector<std::string>& found) {
   }
 }
 
-TEST(MetricsDashboard, AsksForMetricsThatExist) {
+TEST(MetricsDashboard, UsesOnlyMetricsThatExist) {
   const std::set<std::string> known = families();
   std::vector<std::string> expressions;
   collect_expressions(Json::parse(contents("docker/grafana-dashboard.json")), expressions);

@@ -76,7 +76,7 @@ class MoreThanSlots : public ::testing::Test {
   TestServer test_{model(kSlots), stored()};
 };
 
-TEST_F(MoreThanSlots, AllContinueWithTheSameBits) {
+TEST_F(MoreThanSlots, AllSessionsContinueWithTheSameBits) {
   TestServer untouched(model(kSessions + 1));
   for (int i = 0; i < kSessions; ++i) {
     ASSERT_TRUE(test_.create(name(i)).ok()) << i;
@@ -106,7 +106,7 @@ TEST_F(MoreThanSlots, AllContinueWithTheSameBits) {
   }
 }
 
-TEST_F(MoreThanSlots, TheOneThatHasRestedLongestMakesRoom) {
+TEST_F(MoreThanSlots, TheSessionThatIsIdleLongestIsEvicted) {
   for (const char* const id : {"a", "b", "c", "d"}) {
     ASSERT_TRUE(test_.create(id).ok());
     ASSERT_TRUE(test_.generate(call(id)).status.ok());
@@ -136,7 +136,7 @@ TEST_F(MoreThanSlots, ASessionWithACallKeepsItsSlot) {
   EXPECT_TRUE(test_.generate(call(name(kSlots))).status.ok());
 }
 
-TEST_F(MoreThanSlots, ACallThatReadsIsToBeMadeAgainIfItsSessionMakesRoomWhileItWaits) {
+TEST_F(MoreThanSlots, AReadingCallIsToBeRetriedIfItsSessionIsEvictedWhileItWaits) {
   ASSERT_TRUE(test_.create("a").ok());
   ASSERT_TRUE(test_.generate(call("a")).status.ok());
   std::vector<std::unique_ptr<OpenCall>> others;

@@ -9,7 +9,7 @@
 namespace runnel {
 namespace {
 
-TEST(PageToken, GivesBackWhatItWasMadeOf) {
+TEST(PageToken, GivesBackItsSessionId) {
   for (const std::string& id :
        {std::string("a"), std::string("s-0123456789abcdef"), std::string(kMaxNameLength, 'z')}) {
     const auto read = read_page_token("m", make_page_token("m", id));
@@ -19,7 +19,7 @@ TEST(PageToken, GivesBackWhatItWasMadeOf) {
   EXPECT_EQ(*read_page_token("m", ""), "");
 }
 
-TEST(PageToken, AnyOtherIsRefused) {
+TEST(PageToken, InvalidTokensAreRefused) {
   const std::string token = make_page_token("m", "session");
   EXPECT_FALSE(read_page_token("other", token).ok());
   EXPECT_FALSE(read_page_token("m", token + "00").ok());
@@ -39,7 +39,7 @@ TEST(PageToken, AnyOtherIsRefused) {
   }
 }
 
-TEST(PageToken, NoBytesBreakIt) {
+TEST(PageToken, RandomBytesAreRefused) {
   std::mt19937 random(5);
   for (int i = 0; i < 5000; ++i) {
     std::string token(random() % 40, ' ');

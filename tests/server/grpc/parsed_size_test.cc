@@ -33,7 +33,7 @@ TEST(ParsedSize, EmptyStopSequencesAreCounted) {
   EXPECT_GT(size_of(stops), 100'000 * 40);
 }
 
-TEST(ParsedSize, CoversWhatFieldsBecome) {
+TEST(ParsedSize, CoversTheMemoryOfParsedFields) {
   v1::GenerateRequest request;
   request.set_model(std::string(3000, 'm'));
   for (int i = 0; i < 5000; ++i) request.mutable_values()->add_values(i % 200);
@@ -63,7 +63,7 @@ TEST(ParsedSize, CoversWhatFieldsBecome) {
   expect_covers("\xfb\x7f" + repeated("\x08\x01", 5000) + "\xfc\x7f");  // a group
 }
 
-TEST(ParsedSize, CountsNoFurtherThanAsked) {
+TEST(ParsedSize, StopsCountingAtTheGivenBound) {
   const std::string stops = repeated(std::string("\x4a\x00", 2), 100'000);
   const int64_t size =
       parsed_size(bytes_of(stops), v1::GenerateRequest::default_instance(), 10'000);
@@ -75,7 +75,7 @@ TEST(ParsedSize, AnOrdinaryRequestIsSmall) {
   EXPECT_LT(size_of(generate_request({1, 2, 3}, 10).SerializeAsString()), 2000);
 }
 
-TEST(ParsedSize, AnyBytesCome) {
+TEST(ParsedSize, CoversTheMemoryOfDamagedMessages) {
   std::mt19937 random(7);
   const std::string whole = generate_request({1, 2, 3}, 10).SerializeAsString();
   for (int i = 0; i < 20'000; ++i) {
@@ -86,7 +86,7 @@ TEST(ParsedSize, AnyBytesCome) {
   }
 }
 
-TEST(ParsedSize, DepthHasAnEnd) {
+TEST(ParsedSize, BoundsTheDepthOfGroups) {
   std::string text;
   for (int i = 0; i < 20'000; ++i) text += "\xfb\x7f";  // groups in groups
   EXPECT_GT(size_of(text), 0);

@@ -22,7 +22,7 @@ v1::GenerateRequest request_of(const std::string& model, int64_t max_values, uin
   return request;
 }
 
-TEST(Reload, AModelIsServedFromTheMomentItIsAdded) {
+TEST(Reload, AnAddedModelIsServedAtOnce) {
   TestServer test(served_fake("first"));
   EXPECT_EQ(test.generate(request_of("second", 5)).status.error_code(),
             grpc::StatusCode::NOT_FOUND);
@@ -73,7 +73,7 @@ TEST(Reload, StreamsOfARetiredModelRunToTheirEndAndItsMemoryGoes) {
   EXPECT_TRUE(eventually([&] { return model_memory.expired(); }));
 }
 
-TEST(Reload, WeightsAndThreadsOfARetiredModelGo) {
+TEST(Reload, WeightsAndThreadsOfARetiredModelAreFreed) {
   ServedModel served = served_bundle(small_symbol_spec(), 1);
   const std::weak_ptr<Backend> backend = served.backend;
   TestServer test(std::move(served));
@@ -109,7 +109,7 @@ TEST(Reload, DrainingEndsStreamsOfARetiredModel) {
   drainer.join();
 }
 
-TEST(Reload, InAStormEveryCallIsServedOrToldThatTheModelIsGone) {
+TEST(Reload, DuringManyReloadsEveryCallIsServedOrToldThatTheModelIsGone) {
   TestServer test(served_fake("stays"));
   std::atomic<bool> stop{false};
   std::atomic<int> served{0};

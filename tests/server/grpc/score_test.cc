@@ -24,7 +24,7 @@ std::vector<int32_t> random_values(int count, uint32_t seed) {
   return values;
 }
 
-TEST(Score, GivesWhatGenerateSaid) {
+TEST(Score, GivesTheLogProbabilitiesOfGenerate) {
   TestServer test(served_bundle(small_image_spec(), 1));
   v1::GenerateRequest request;
   request.mutable_sampling()->set_seed(5);
@@ -44,7 +44,7 @@ TEST(Score, GivesWhatGenerateSaid) {
   test.expect_free(8);
 }
 
-TEST(Score, ChunksChangeNothing) {
+TEST(Score, ChunksDoNotChangeScores) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   const std::vector<int32_t> values = random_values(500, 4);
   const ScoreOutcome whole = test.score(values);
@@ -116,7 +116,7 @@ TEST(Score, ChecksThePositionThatItsCallerExpects) {
             grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST(Score, ALongChunkComesBackInMessagesThatClientsTake) {
+TEST(Score, TheAnswerToALongChunkIsSplitIntoMessagesOfAllowedSize) {
   EngineOptions options;
   ServerOptions server;
   server.grpc.message_bytes = 4 << 20;
@@ -201,7 +201,7 @@ TEST(Score, CancellingFreesTheState) {
   EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
 }
 
-TEST(Score, ACallerWhoSendsNothingMoreIsEnded) {
+TEST(Score, ACallThatSendsNoMoreIsAborted) {
   ServerOptions options;
   options.host.stall_timeout = std::chrono::milliseconds(150);
   TestServer test(served_fake("fake"), options);
@@ -221,7 +221,7 @@ TEST(Score, ACallerWhoSendsNothingMoreIsEnded) {
   test.expect_free(8);
 }
 
-TEST(Score, ACallerWhoReadsNoAnswersIsCutOff) {
+TEST(Score, ACallThatReadsNoAnswersIsCutOff) {
   ServerOptions options;
   options.host.stall_timeout = std::chrono::milliseconds(100);
   options.grpc.message_bytes = 4 << 20;

@@ -96,7 +96,7 @@ class SealTest : public ::testing::Test {
   const TempDir folder_;
 };
 
-TEST_F(SealTest, AKeyChangesInThreeSteps) {
+TEST_F(SealTest, AKeyIsReplacedInThreeSteps) {
   const std::string a = seal_key('a');
   const std::string b = seal_key('b');
   TestServer before(served_bundle(small_symbol_spec(), 1), options(a));
@@ -119,7 +119,7 @@ TEST_F(SealTest, AKeyChangesInThreeSteps) {
   EXPECT_EQ(load(after, "", old_file).error_code(), kPrecondition);
 }
 
-TEST_F(SealTest, AFileIsItsOwnersUnlessTheyGiveItAway) {
+TEST_F(SealTest, OnlyTheOwnerMayLoadAFileUnlessItIsSharedWithAll) {
   TestServer test(served_bundle(small_symbol_spec(), 1), options_with_callers());
   create(test, "alice");
   std::string file;

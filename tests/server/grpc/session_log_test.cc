@@ -189,7 +189,7 @@ TEST_F(SessionLogs, AReplayHasTheValuesOfACallThatRanOutOfTime) {
   expect_same(*one, *two);
 }
 
-TEST_F(SessionLogs, AReplayHasTheValuesThatATurnOfAConversationBecame) {
+TEST_F(SessionLogs, AReplayReadsTheValuesOfATurnOfAConversation) {
   TestServer one(chat_model(), options(), clock_);
   TestServer two(chat_model(), options(), clock_);
   ASSERT_TRUE(one.create("a").ok());
@@ -209,7 +209,7 @@ TEST_F(SessionLogs, AReplayHasTheValuesThatATurnOfAConversationBecame) {
   EXPECT_EQ(replayed(two), found.position - found.state_at);
 }
 
-TEST_F(SessionLogs, ACancelledCallIsSavedByAState) {
+TEST_F(SessionLogs, ACancelledCallIsSavedAsAState) {
   const auto one = server();
   ASSERT_TRUE(one->create("a").ok());
   ASSERT_TRUE(one->generate(call({1, 2}, 5)).status.ok());
@@ -228,7 +228,7 @@ TEST_F(SessionLogs, ACancelledCallIsSavedByAState) {
   EXPECT_EQ(replayed(*two), 0);
 }
 
-TEST_F(SessionLogs, ASessionThatHasRestedIsSavedByAState) {
+TEST_F(SessionLogs, AnIdleSessionIsSavedAsAState) {
   const auto one = server();
   ASSERT_TRUE(one->create("a").ok());
   for (const int32_t value : {1, 2}) ASSERT_TRUE(one->generate(call({value}, 5)).status.ok());
@@ -251,7 +251,7 @@ TEST_F(SessionLogs, ASessionThatHasRestedIsSavedByAState) {
   EXPECT_THAT(two->server.metrics_text(), HasSubstr("runnel_session_replayed_values_total 6\n"));
 }
 
-TEST_F(SessionLogs, ACallIsNotKeptFromItsSessionByAStateThatIsWritten) {
+TEST_F(SessionLogs, WritingAStateDoesNotDelayCallsOfItsSession) {
   std::latch goes_on(1);
   std::atomic<int> settling{0};
   before_ = [&](const std::string& operation) {
@@ -277,7 +277,7 @@ TEST_F(SessionLogs, ACallIsNotKeptFromItsSessionByAStateThatIsWritten) {
   expect_same(*one, *two);
 }
 
-TEST_F(SessionLogs, AStateThatCannotBeWrittenAtRestLeavesTheLog) {
+TEST_F(SessionLogs, TheLogIsKeptIfTheStateOfAnIdleSessionCannotBeWritten) {
   std::atomic<int> settling{0};
   before_ = [&](const std::string& operation) {
     if (operation != "settle") return Status();
@@ -298,7 +298,7 @@ TEST_F(SessionLogs, AStateThatCannotBeWrittenAtRestLeavesTheLog) {
   EXPECT_EQ(replayed(*two), 12);
 }
 
-TEST_F(SessionLogs, AStateAtRestIsWrittenAfterACallThatChangedNothing) {
+TEST_F(SessionLogs, TheStateOfAnIdleSessionIsWrittenAfterACallThatChangedNothing) {
   std::latch began(1);
   std::latch goes_on(1);
   std::atomic<int> begun{0};
@@ -373,7 +373,7 @@ TEST_F(SessionLogs, AFullLogIsReplacedByAState) {
   EXPECT_EQ(snapshots(*small, SnapshotReason::kCall), 0);
 }
 
-TEST_F(SessionLogs, WithoutALogEachCallHasAState) {
+TEST_F(SessionLogs, WithoutALogEachCallSavesAState) {
   log_bytes_ = 0;
   const auto one = server();
   ASSERT_TRUE(one->create("a").ok());
@@ -382,7 +382,7 @@ TEST_F(SessionLogs, WithoutALogEachCallHasAState) {
   EXPECT_EQ(snapshots(*one, SnapshotReason::kCall), 1);
 }
 
-TEST_F(SessionLogs, AnEntryThatDoesNotHoldIsRefusedAndKept) {
+TEST_F(SessionLogs, AnInvalidEntryIsRefusedAndKept) {
   const auto one = server();
   const std::string numerics = (*one->server.models().find({}, ""))->engine->numerics();
   const auto refused = [&](const LoggedCall& logged, const std::string& id, const char* says) {
@@ -419,7 +419,7 @@ TEST_F(SessionLogs, AnEntryThatDoesNotHoldIsRefusedAndKept) {
   EXPECT_EQ(record(*one).position, 6);
 }
 
-TEST_F(SessionLogs, ALogThatACallToReadHasReplayedIsNotMadeLonger) {
+TEST_F(SessionLogs, AfterAReadingCallReplaysALogTheNextCallSavesAState) {
   const auto one = server();
   const auto two = server();
   ASSERT_TRUE(one->create("a").ok());
@@ -458,7 +458,7 @@ TEST_F(SessionLogs, AReplayEndsWhenTheServerStops) {
   EXPECT_EQ(record(test).until, 0);
 }
 
-TEST_F(SessionLogs, ACallThatReadsFindsTheStateThatReplacedTheOneOfItsRecord) {
+TEST_F(SessionLogs, AReadingCallLoadsTheNewStateIfItsOwnWasReplaced) {
   std::latch began(1);
   std::latch goes_on(1);
   std::atomic<int> loads{0};
@@ -487,7 +487,7 @@ TEST_F(SessionLogs, ACallThatReadsFindsTheStateThatReplacedTheOneOfItsRecord) {
   EXPECT_EQ(replayed(*two), 0) << "the second record has no log";
 }
 
-TEST_F(SessionLogs, MoreSessionsThanSlotsHaveTheirBits) {
+TEST_F(SessionLogs, MoreSessionsThanSlotsKeepTheirBits) {
   constexpr int kSessions = 12;
   ModelLimits limits = kTestLimits;
   TestServer untouched(served_bundle(small_symbol_spec(), 1, {}, [&] {

@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-TEST(Sessions, LiveFromCreateToDelete) {
+TEST(Sessions, ExistFromCreateToDelete) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   v1::Session session;
   ASSERT_TRUE(test.create("mine", &session).ok());
@@ -35,7 +35,7 @@ TEST(Sessions, LiveFromCreateToDelete) {
   test.expect_free(8);
 }
 
-TEST(Sessions, AnInvalidIdIsNotSentBack) {
+TEST(Sessions, AnErrorDoesNotRepeatAnInvalidId) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (const std::string& id : {std::string(10'000, 'x'), std::string("a b"), std::string()}) {
     for (const grpc::Status& status : {test.get(id), test.remove(id)}) {
@@ -64,7 +64,7 @@ struct Gate {
   std::promise<void> reached, opened;
 };
 
-TEST(Sessions, AnswersWaitForTheWriterAndTheSchedulerForNeither) {
+TEST(Sessions, AnswersWaitForTheirWriterWithoutDelayingTheScheduler) {
   std::ostringstream text;
   const EventLog log("error", false, text);
   ServerContext state(log);
@@ -230,7 +230,7 @@ TEST(Models, AreDescribedInFull) {
   EXPECT_TRUE(parse_spec(info.spec_json(), "spec_json").ok());
 }
 
-TEST(Models, AHybridSaysWhatAPositionTakes) {
+TEST(Models, AHybridReportsTheBytesOfAPosition) {
   const Spec spec = small_hybrid_spec(HybridStyle::kLfm2);
   TestServer test(served_bundle(spec, 1));
   grpc::ClientContext context;
@@ -241,7 +241,7 @@ TEST(Models, AHybridSaysWhatAPositionTakes) {
   EXPECT_EQ(info.max_length(), spec.positions + 1);
 }
 
-TEST(Models, AreFoundByNameAndOneNeedsNone) {
+TEST(Models, AreFoundByNameAndASingleModelWithoutIt) {
   TestServer test;
   ASSERT_TRUE(test.server.models().add(served_bundle(small_image_spec(), 1)).ok());
   ASSERT_TRUE(test.server.models().add(served_bundle(small_symbol_spec(), 1)).ok());

@@ -103,7 +103,7 @@ TEST(SessionState, ForksContinueLikeTheirParent) {
   EXPECT_EQ(go_on(test, made.sessions(2).id()), expected);
 }
 
-TEST(SessionState, AForkSaysWhatIsWrong) {
+TEST(SessionState, AForkNamesTheFault) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   feed(test, "a", {1, 2, 3});
   EXPECT_THAT(fork(test, "a", {"b"}, 1).error_message(), HasSubstr("both set"));
@@ -115,7 +115,7 @@ TEST(SessionState, AForkSaysWhatIsWrong) {
   test.expect_free(7);
 }
 
-TEST(SessionState, ARewoundSessionGoesOnLikeOneThatStoppedThere) {
+TEST(SessionState, ARewoundSessionContinuesLikeOneThatStoppedThere) {
   EngineOptions options;
   options.rewind_values = 6;
   options.rewind_every = 2;
@@ -159,7 +159,7 @@ TEST(SessionState, AStateContinuesOnAnotherServerWithTheSameBits) {
   there.expect_free(6);
 }
 
-TEST(SessionState, AStateTravelsThroughEitherDoor) {
+TEST(SessionState, AStateMayBeSavedByOneDoorAndLoadedByAnother) {
   TestServer test(served_bundle(small_rwkv7_spec(), 1));
   HttpServer http({.connections = {.in_all = 4}}, http_routes(test.server.context(), Gate("", "")),
                   test.log);
@@ -242,7 +242,7 @@ TEST(SessionState, StoredStatesAreListed) {
   EXPECT_EQ(listed.states(1).numerics(), "elsewhere");
 }
 
-TEST(SessionState, AServerWithASealKeyTakesItsOwnSealAlone) {
+TEST(SessionState, AServerWithASealKeyAcceptsOnlyItsOwnSeal) {
   const std::string path = testing::TempDir() + "/seal";
   write_file(path, std::string(32, 's'));
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
@@ -261,7 +261,7 @@ TEST(SessionState, AServerWithASealKeyTakesItsOwnSealAlone) {
   EXPECT_EQ(load(plain, with).error_code(), kPrecondition);
 }
 
-TEST(SessionState, AnImportTakesItsMemoryFirst) {
+TEST(SessionState, AnImportReservesItsMemoryFirst) {
   ServerOptions options;
   options.host.call_bytes = 128 << 10;
   TestServer test(served_bundle(small_symbol_spec(), 1), options);
@@ -276,7 +276,7 @@ TEST(SessionState, AnImportTakesItsMemoryFirst) {
   EXPECT_TRUE(eventually([&] { return test.get("a").ok(); })) << "the call gives its memory back";
 }
 
-TEST(SessionState, AnImportHoldsTheMemoryOfItsHeaderUntilItHasIt) {
+TEST(SessionState, AnImportHoldsMemoryForItsHeaderUntilItIsRead) {
   ServerOptions options;
   options.host.call_bytes = 8 << 20;  // room for one header
   TestServer test(served_bundle(small_symbol_spec(), 1), options);
@@ -300,7 +300,7 @@ TEST(SessionState, AnImportHoldsTheMemoryOfItsHeaderUntilItHasIt) {
   EXPECT_TRUE(writer->Finish().ok());
 }
 
-TEST(SessionState, AMessageOfAnImportBringsSomething) {
+TEST(SessionState, AnImportRefusesEmptyMessages) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   grpc::ClientContext context;
   v1::Session session;
@@ -315,7 +315,7 @@ TEST(SessionState, AMessageOfAnImportBringsSomething) {
   EXPECT_THAT(status.error_message(), HasSubstr("neither target nor data"));
 }
 
-TEST(SessionState, AnImportThatTakesTooLongInAllIsEnded) {
+TEST(SessionState, AnImportThatTakesTooLongIsAborted) {
   ServerOptions options;
   options.host.stall_timeout = std::chrono::seconds(1);
   Clock clock{TimePoint(std::chrono::hours(1))};

@@ -155,7 +155,7 @@ TEST(InvalidArgument, AMixtureOfLogisticsHasNoFilters) {
   EXPECT_TRUE(test.generate(greedy).status.ok()) << "filters always keep the most likely value";
 }
 
-TEST(InvalidArgument, ComesWithTheFieldAsData) {
+TEST(InvalidArgument, DetailsNameTheField) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   v1::GenerateRequest request = generate_request({1}, 2);
   request.mutable_sampling()->set_temperature(-1e-4F);
@@ -172,7 +172,7 @@ TEST(InvalidArgument, ComesWithTheFieldAsData) {
   EXPECT_EQ(test.generate(generate_request({1}, 2)).status.error_details(), "");
 }
 
-TEST(InvalidArgument, NamesTheModelAsTheCallerDoes) {
+TEST(InvalidArgument, UsesTheModelNameOfTheRequest) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   test.server.models().set_aliases({{"latest", "small-symbols"}});
   const auto refusal = [&](const std::string& model) {
@@ -195,7 +195,7 @@ TEST(InvalidArgument, NamesTheModelAsTheCallerDoes) {
               HasSubstr("values of model 'latest' are"));
 }
 
-TEST(NotFound, NamesWhatIsNotThere) {
+TEST(NotFound, NamesTheMissingModelOrSession) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   v1::GenerateRequest request = generate_request({1}, 2);
   request.set_model("other");
@@ -273,7 +273,7 @@ TEST(Aborted, AnotherPositionThanExpected) {
   EXPECT_THAT(out.status.error_message(), HasSubstr("is at position 5, not at"));
 }
 
-TEST(Aborted, AReaderWhoDoesNotReadAndTheSessionStays) {
+TEST(Aborted, AReaderThatStopsReadingAndItsSessionStays) {
   EngineOptions options;
   options.stream_room = 64;
   options.stall_timeout = std::chrono::milliseconds(100);
@@ -419,7 +419,7 @@ TEST(DeadlineExceeded, ComesInTimeAndTheSessionIsKept) {
   EXPECT_GE(session.position(), 1 + std::ssize(out.values.at(0)));
 }
 
-TEST(Cancelled, IsWhatACallerWhoCancelsHears) {
+TEST(Cancelled, IsTheStatusOfACancelledCall) {
   TestServer test(served_fake("fake", slowly));
   grpc::ClientContext context;
   const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));

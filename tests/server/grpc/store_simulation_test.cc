@@ -166,7 +166,7 @@ class StoreSimulation {
   std::array<std::unique_ptr<TestServer>, kServers> servers_;
 };
 
-TEST(StoreSimulation, EveryCallIsHeardInTheEndWithItsValues) {
+TEST(StoreSimulation, EveryCallFinallyReturnsItsValues) {
   const char* const one = std::getenv("RUNNEL_STORE_SEED");
   const uint64_t first = one == nullptr ? 1 : std::strtoull(one, nullptr, 10);
   const uint64_t count = one == nullptr ? 2 : 1;

@@ -156,7 +156,7 @@ TEST_F(StoredAnswers, ARetryGetsItsValuesFromEveryServer) {
   }
 }
 
-TEST_F(StoredAnswers, ACopyThatWasLoadedForAnotherCallGivesThemToo) {
+TEST_F(StoredAnswers, ASessionLoadedForAnotherCallHasTheAnswerToo) {
   const auto one = server();
   const auto two = server();
   ASSERT_TRUE(one->create("a").ok());
@@ -170,7 +170,7 @@ TEST_F(StoredAnswers, ACopyThatWasLoadedForAnotherCallGivesThemToo) {
   EXPECT_EQ(next.started.position(), 7);
 }
 
-TEST_F(StoredAnswers, ASessionThatACallMakesHasTheAnswerToIt) {
+TEST_F(StoredAnswers, ASessionMadeByACallHasItsAnswer) {
   const auto one = server();
   v1::GenerateRequest request = generate_request({1, 2}, 4, 3);
   request.set_keep(true);
@@ -196,7 +196,7 @@ TEST_F(StoredAnswers, AnotherRequestUnderTheSameIdIsRefused) {
   EXPECT_TRUE(two->generate(call("again", {1, 2}, 5)).status.ok());
 }
 
-TEST_F(StoredAnswers, WhatDoesNotFitIsRefused) {
+TEST_F(StoredAnswers, RefusesAnswersThatDoNotFit) {
   answer_bytes_ = 500;
   const auto one = server();
   const auto two = server();
@@ -255,7 +255,7 @@ TEST_F(StoredAnswers, ACallThatWasStoppedEndsOnAnotherServerAndIsThenAnswered) {
   expect_same(one->generate(request), ended);
 }
 
-TEST_F(StoredAnswers, ACallThatWasStoppedIsNotCalledMade) {
+TEST_F(StoredAnswers, ARefusalSaysThatTheCallWasStoppedBeforeItsEnd) {
   answer_bytes_ = 0;
   const auto one = server();
   ASSERT_TRUE(one->create("a").ok());

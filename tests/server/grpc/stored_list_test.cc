@@ -152,7 +152,7 @@ TEST_F(StoredLists, HaveAtMostAHundredSessionsOnAPage) {
   }
 }
 
-TEST(StoredList, ThatTheStoreDoesNotGiveIsAnError) {
+TEST(StoredList, FailsIfTheStoreFails) {
   std::atomic<bool> fails{false};
   const auto memory = std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(),
                                                     StoreSettings().times, real_clock());

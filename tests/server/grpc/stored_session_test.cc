@@ -139,7 +139,7 @@ TEST_F(StoredSessions, ContinueAfterARestart) {
   }
 }
 
-TEST_F(StoredSessions, ASequenceThatIsMadeAgainElsewhereIsNotLost) {
+TEST_F(StoredSessions, ASequenceThatIsRepeatedOnAnotherServerIsNotLost) {
   v1::GenerateRequest request = generate_request({1, 2}, 4, 3);
   request.set_keep(true);
   request.set_request_id("again");
@@ -155,7 +155,7 @@ TEST_F(StoredSessions, ASequenceThatIsMadeAgainElsewhereIsNotLost) {
   EXPECT_EQ(one->generate(request).status.error_code(), grpc::StatusCode::ALREADY_EXISTS);
 }
 
-TEST_F(StoredSessions, WithoutAnswersARetryIsRefusedElsewhereAndNeverRunsTwice) {
+TEST_F(StoredSessions, WithoutAnswersOtherServersRefuseARetryAndItNeverRunsTwice) {
   options_.host.storage.answer_bytes = 0;
   const auto one = server();
   ASSERT_TRUE(one->create("a").ok());
@@ -208,7 +208,7 @@ TEST_F(StoredSessions, ACopyOfAnEarlierStateIsNotUsed) {
   EXPECT_EQ(one->generate(reads).log_probs, expected.log_probs);
 }
 
-TEST_F(StoredSessions, ARetryTakesARunningCallOver) {
+TEST_F(StoredSessions, ARetryTakesOverARunningCall) {
   const auto test = server();
   ASSERT_TRUE(test->create("a").ok());
   v1::GenerateRequest request = in_session("a", {1, 2}, 1 << 20);
@@ -326,7 +326,7 @@ TEST_F(StoredSessions, AreExportedAndImportedForAllServers) {
   EXPECT_EQ(one->generate(in_session("b", {3})).values, one->generate(in_session("a", {3})).values);
 }
 
-TEST_F(StoredSessions, ACallKeepsOthersOutWhileItRuns) {
+TEST_F(StoredSessions, OnlyOneCallOfASessionRunsAtATime) {
   const auto one = server();
   const auto two = server();
   ASSERT_TRUE(one->create("a").ok());
@@ -355,7 +355,7 @@ TEST_F(StoredSessions, ACallKeepsOthersOutWhileItRuns) {
   EXPECT_TRUE(two->generate(next).status.ok());
 }
 
-TEST_F(StoredSessions, ACallThatWasCutOffIsMadeAgainOrGivenUpOnPurpose) {
+TEST_F(StoredSessions, ACallThatWasCutOffMustBeRetriedOrAbandonedExplicitly) {
   std::string key;
   {
     const auto one = server();
@@ -384,7 +384,7 @@ TEST_F(StoredSessions, ACallThatWasCutOffIsMadeAgainOrGivenUpOnPurpose) {
   EXPECT_TRUE(two->generate(request).status.ok());
 }
 
-TEST_F(StoredSessions, ACallWhoseSessionIsGoneEnds) {
+TEST_F(StoredSessions, ACallEndsIfItsSessionIsDeleted) {
   Clock clock{TimePoint(std::chrono::hours(1))};
   const auto one =
       std::make_unique<TestServer>(served_bundle(small_symbol_spec(), 1), options_, clock);
@@ -464,7 +464,7 @@ TEST_F(StoredSessions, CallsThatOnlyReadLoadTheSessionOnce) {
   EXPECT_EQ(loads, 1);
 }
 
-TEST_F(StoredSessions, ManyCallsThatReadWaitForOneLoadOrAreToldToComeAgain) {
+TEST_F(StoredSessions, ManyReadingCallsWaitForOneLoadOrAreToldToRetry) {
   constexpr int kCalls = 70;
   constexpr int kMostThatWait = 64;
   for (const bool first_changes : {false, true}) {
@@ -519,7 +519,7 @@ TEST_F(StoredSessions, ExpiredSessionsAreRemovedWhileTheServerRuns) {
   EXPECT_TRUE(eventually([&] { return sweeps == 2; }));
 }
 
-TEST_F(StoredSessions, AStateThatCannotBeSavedLeavesTheSessionWhereItWas) {
+TEST_F(StoredSessions, TheSessionIsUnchangedIfItsStateCannotBeSaved) {
   std::atomic<bool> full{false};
   TestServer test(served_bundle(small_symbol_spec(), 1),
                   with_faulty_store([&](const std::string& operation) {
@@ -575,7 +575,7 @@ TEST_F(StoredSessions, AStoreThatDoesNotAnswerEndsTheCallInTime) {
   EXPECT_TRUE(eventually([&] { return test.generate(in_session("a", {1, 2})).status.ok(); }));
 }
 
-TEST_F(StoredSessions, ANewSessionThatCannotBeSavedIsNotThere) {
+TEST_F(StoredSessions, ANewSessionThatCannotBeSavedDoesNotExist) {
   std::atomic<bool> full{true};
   TestServer test(served_bundle(small_symbol_spec(), 1),
                   with_faulty_store([&](const std::string& operation) {

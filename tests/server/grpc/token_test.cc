@@ -102,7 +102,7 @@ TEST_F(TokenTest, AnOldTokenForks) {
   test->expect_free(8);
 }
 
-TEST_F(TokenTest, ACallThatEndsEarlyLeavesNothing) {
+TEST_F(TokenTest, ACallThatEndsEarlyLeaksNothing) {
   const auto test = server();
   const std::string token = test->generate(request_after("", {1, 2}, 3)).finished.at(0).token();
   for (int i = 0; i < 20; ++i) {
@@ -116,7 +116,7 @@ TEST_F(TokenTest, ACallThatEndsEarlyLeavesNothing) {
   test->expect_free(8);
 }
 
-TEST_F(TokenTest, ATokenIsItsCallersForATime) {
+TEST_F(TokenTest, ATokenBelongsToItsCallerAndExpires) {
   options_.host.keys = folder_.path() + "/keys";
   const Status written =
       change_key_file(options_.host.keys, true, [](std::vector<KeyEntry>& entries) {

@@ -100,7 +100,7 @@ TEST_F(WaitingTest, ATimeoutSaysWhenToTryAgain) {
   EXPECT_THAT(test_.log_text.str(), HasSubstr("code=RESOURCE_EXHAUSTED"));
 }
 
-TEST_F(WaitingTest, ADrainEndsWhatWaitsAndNotWhatRuns) {
+TEST_F(WaitingTest, ADrainEndsWaitingCallsButNotRunningOnes) {
   Stream stream(test_, waiting_request());
   EXPECT_TRUE(stream.read().has_queued());
   std::thread drainer([&] { test_.server.drain(std::chrono::seconds(30)); });
@@ -113,7 +113,7 @@ TEST_F(WaitingTest, ADrainEndsWhatWaitsAndNotWhatRuns) {
 }
 
 // The time is that of --queue-time-ms. The default, 0, refuses at once.
-TEST_F(WaitingTest, ACallThatDoesNotSayWaitsAsLongAsTheServerDoes) {
+TEST_F(WaitingTest, ACallWithoutAQueueTimeUsesThatOfTheServer) {
   const v1::GenerateRequest silent = generate_request({3, 1, 4}, 5);
   EXPECT_EQ(Stream(test_, silent).finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   test_.server.context().queue_time = std::chrono::minutes(5);

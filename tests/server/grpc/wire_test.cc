@@ -28,7 +28,7 @@ std::string with_data(const std::string& data) {
   return request.SerializeAsString();
 }
 
-TEST(Wire, AMessageOfBytesIsWhatTheLibraryMakes) {
+TEST(Wire, EncodesBytesLikeTheLibrary) {
   for (const size_t size : {0, 1, 127, 128, 300'000}) {
     const std::string data(size, 'd');
     std::vector<grpc::Slice> slices;
@@ -37,7 +37,7 @@ TEST(Wire, AMessageOfBytesIsWhatTheLibraryMakes) {
   }
 }
 
-TEST(Wire, BytesAreFoundWhereTheyLie) {
+TEST(Wire, FindsTheBytesInAMessage) {
   for (const size_t size : {1, 127, 128, 300'000}) {
     const std::string data(size, 'd');
     EXPECT_EQ(found_in(with_data(data)), data) << size;
@@ -51,7 +51,7 @@ TEST(Wire, BytesAreFoundWhereTheyLie) {
   }
 }
 
-TEST(Wire, OtherMessagesAreLeftToTheParser) {
+TEST(Wire, LeavesOtherMessagesToTheParser) {
   v1::ImportSessionRequest target;
   target.mutable_target()->set_id("a");
   const std::string message = with_data("data");
@@ -66,7 +66,7 @@ TEST(Wire, OtherMessagesAreLeftToTheParser) {
 }
 
 // A client drops the hint if it has no such field.
-TEST(Wire, AHintComesWithItsFieldThoughNoneIsAtFault) {
+TEST(Wire, AHintIsSentWithItsFieldIfNoFieldIsAtFault) {
   const grpc::Status status =
       to_grpc(invalid_argument("full" + hint(", or set " + place_of("max_queue_time"))));
   EXPECT_EQ(status.error_message(), "full, or set max_queue_time");

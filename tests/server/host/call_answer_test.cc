@@ -79,7 +79,7 @@ void expect_same(const CallRecord& one, const CallRecord& two) {
   }
 }
 
-TEST(CallAnswer, IsReadAsItWasWritten) {
+TEST(CallAnswer, ReadsBackTheSame) {
   for (const bool has_top : {true, false}) {
     const CallRecord call = some_call(has_top);
     const SavedAnswer answer = answer_of(&call, kPlenty);
@@ -99,7 +99,7 @@ TEST(CallAnswer, IsReadAsItWasWritten) {
   }
 }
 
-TEST(CallAnswer, OfACallThatWasStoppedHasNoEnd) {
+TEST(CallAnswer, TheAnswerOfAStoppedCallHasNoEnd) {
   CallRecord call = some_call();
   call.finished.reset();
   EXPECT_FALSE(answer_of(&call, kPlenty).has_ended);
@@ -112,7 +112,7 @@ TEST(CallAnswer, OfACallThatWasStoppedHasNoEnd) {
   EXPECT_TRUE((*read(call, 6))->values.empty());
 }
 
-TEST(CallAnswer, ThatDoesNotFitHasNoText) {
+TEST(CallAnswer, AnAnswerThatDoesNotFitHasNoText) {
   CallRecord call = some_call();
   const auto bytes = std::ssize(answer_of(&call, kPlenty).text);
   EXPECT_EQ(std::ssize(answer_of(&call, bytes).text), bytes);
@@ -126,7 +126,7 @@ TEST(CallAnswer, ThatDoesNotFitHasNoText) {
   EXPECT_EQ(answer_of(nullptr, kPlenty), SavedAnswer());
 }
 
-TEST(CallAnswer, OfAThousandValuesTakesElevenBytesForEach) {
+TEST(CallAnswer, AThousandValuesTakeAtMostElevenBytesEach) {
   CallRecord call = some_call(false);
   const auto few = std::ssize(answer_of(&call, kPlenty).text);
   call.values.resize(1002);
@@ -135,7 +135,7 @@ TEST(CallAnswer, OfAThousandValuesTakesElevenBytesForEach) {
 }
 
 // Anyone who can write to the store can also write answers.
-TEST(CallAnswer, ThatIsTornIsRefused) {
+TEST(CallAnswer, TruncatedAnswersAreRefused) {
   const CallRecord call = some_call();
   const std::string text = answer_of(&call, kPlenty).text;
   for (size_t size = 0; size < text.size(); ++size) {
@@ -144,7 +144,7 @@ TEST(CallAnswer, ThatIsTornIsRefused) {
   }
 }
 
-TEST(CallAnswer, WithAnyInvalidFieldIsRefused) {
+TEST(CallAnswer, InvalidFieldsAreRefused) {
   const auto refused = [](const CallRecord& call, int64_t position = 9) {
     const Status status = read(call, position).status();
     EXPECT_EQ(status.code(), Code::kDataLoss);
@@ -181,7 +181,7 @@ TEST(CallAnswer, WithAnyInvalidFieldIsRefused) {
               HasSubstr("do not agree on whether the call has ended"));
 }
 
-TEST(CallAnswer, WithInvalidMembersIsRefused) {
+TEST(CallAnswer, InvalidMembersAreRefused) {
   const CallRecord call = some_call();
   const std::string text = answer_of(&call, kPlenty).text;
   const auto status_with = [&](const std::string& found, const std::string& wrong) {

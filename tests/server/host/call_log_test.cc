@@ -58,7 +58,7 @@ Record record_with(const std::vector<std::string>& log, int64_t from = 9, int64_
   return record;
 }
 
-TEST(CallLog, IsReadAsItWasWritten) {
+TEST(CallLog, ReadsBackTheSame) {
   const std::string entry = log_text(some_call(), "cpu");
   const auto calls = read_log(record_with({entry}), "cpu");
   ASSERT_TRUE(calls.ok()) << calls.status().message();
@@ -79,14 +79,14 @@ TEST(CallLog, IsReadAsItWasWritten) {
   EXPECT_TRUE(read_log(record_with({}, 9, 9), "cpu")->empty());
 }
 
-TEST(CallLog, OfAnotherNumericsIdIsRefused) {
+TEST(CallLog, AnotherNumericsIdIsRefused) {
   const std::string entry = log_text(some_call(), "cpu");
   const Status status = read_log(record_with({entry}), "cuda").status();
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("numerics id 'cpu', and this server computes 'cuda'"));
 }
 
-TEST(CallLog, ThatIsTornOrDoesNotLeadToThePositionIsRefused) {
+TEST(CallLog, TruncatedOrInconsistentLogsAreRefused) {
   const std::string entry = log_text(some_call(), "cpu");
   const auto refused = [](const Record& record) {
     const Status status = read_log(record, "cpu").status();
@@ -100,7 +100,7 @@ TEST(CallLog, ThatIsTornOrDoesNotLeadToThePositionIsRefused) {
 }
 
 // Anyone who can write to the store can also write entries.
-TEST(CallLog, WithAnyInvalidFieldIsRefused) {
+TEST(CallLog, InvalidFieldsAreRefused) {
   LoggedCall call = some_call();
   call.after = 9 + kMostLogValues + 1;
   const auto code = [](const LoggedCall& each) {
@@ -126,7 +126,7 @@ TEST(CallLog, WithAnyInvalidFieldIsRefused) {
   EXPECT_EQ(code(call), Code::kDataLoss);
 }
 
-TEST(CallLog, WithInvalidNumbersIsRefused) {
+TEST(CallLog, InvalidNumbersAreRefused) {
   const std::string entry = log_text(some_call(), "cpu");
   const auto code = [&](const std::string& found, const std::string& wrong) {
     std::string text = entry;
@@ -151,7 +151,7 @@ TEST(CallLog, WithInvalidNumbersIsRefused) {
   EXPECT_EQ(code("\"begin\":true", "\"begin\":1"), Code::kDataLoss);
 }
 
-TEST(CallLog, HasNoPlaceForCallsThatCannotBeMadeAgain) {
+TEST(CallLog, CallsThatCannotBeReplayedAreNotLogged) {
   const Started started = started_at(9);
   const Finished finished = {.sampled_values = 5, .position = 17};
   GenerateRequest request = some_request();
@@ -167,7 +167,7 @@ TEST(CallLog, HasNoPlaceForCallsThatCannotBeMadeAgain) {
   EXPECT_FALSE(logged(request, started, finished));
 }
 
-TEST(CallLog, HasTheValuesThatATurnBecame) {
+TEST(CallLog, LogsTheValuesOfATurn) {
   GenerateRequest request = some_request();
   request.prompt.assign(kMostLogValues + 1, 1);  // only an empty session reads it
   request.turn = NextTurn{.values = {7, 8}, .end_of_turn = 7, .end = 1, .after_stop = {9}};

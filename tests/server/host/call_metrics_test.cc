@@ -24,7 +24,7 @@ TEST(CallMetrics, UnknownNamesCountAsOther) {
   EXPECT_EQ(metrics.refused.back().value(), 1);
 }
 
-TEST(CallMetrics, AddsUp) {
+TEST(CallMetrics, AddsOtherMetrics) {
   CallMetrics one;
   CallMetrics other;
   one.count("Generate", {});

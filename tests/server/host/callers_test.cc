@@ -57,7 +57,7 @@ class CallersTest : public ::testing::Test {
   Callers callers_;
 };
 
-TEST_F(CallersTest, WithoutKeysAreToldApartByTheirNetworks) {
+TEST_F(CallersTest, WithoutKeysCallersAreDistinguishedByNetwork) {
   const Result<Caller> caller = identify({});
   ASSERT_TRUE(caller.ok());
   EXPECT_EQ(caller->name, "");
@@ -88,7 +88,7 @@ TEST_F(CallersTest, AKeySaysWhoCallsAndWhatTheyMayUse) {
   EXPECT_EQ(this->caller("two").name, "bob");
 }
 
-TEST_F(CallersTest, EveryOtherAuthorizationIsRefusedWithoutTellingIt) {
+TEST_F(CallersTest, InvalidAuthorizationsAreRefusedWithoutShowingThem) {
   write({entry_of("ada", "secret")});
   ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
   const std::string huge = "Bearer " + std::string(kMaxKeyBytes + 1, 's');
@@ -109,7 +109,7 @@ TEST_F(CallersTest, EveryOtherAuthorizationIsRefusedWithoutTellingIt) {
   EXPECT_TRUE(identify({"bearer secret"}).ok()) << "the scheme has no case";
 }
 
-TEST_F(CallersTest, AFileThatCannotBeUsedIsAnErrorAtFirst) {
+TEST_F(CallersTest, AnInvalidFileAtTheStartIsAnError) {
   EXPECT_EQ(callers_.ask_for_keys(path_).code(), Code::kNotFound);
   write_text("rnl_1");
   EXPECT_EQ(callers_.ask_for_keys(path_).code(), Code::kInvalidArgument);
@@ -183,7 +183,7 @@ TEST_F(CallersTest, AFileThatCouldNotBeOpenedIsTriedAgain) {
   EXPECT_TRUE(is_known("two"));
 }
 
-TEST_F(CallersTest, TheLastLineOfANameHasItsQuotas) {
+TEST_F(CallersTest, TheLastLineOfANameSetsItsQuotas) {
   KeyEntry before = entry_of("ada", "one");
   before.calls = 1;
   KeyEntry last = entry_of("ada", "two");

@@ -25,7 +25,7 @@ TEST(EventLog, TextIsOneLineOfNamesAndValues) {
             "x a=\"\" b=\"two words\" c=\"a\\nb\\\"c\\\\\"");
 }
 
-TEST(EventLog, JsonLinesParseWhateverIsLogged) {
+TEST(EventLog, JsonLinesAreValidForAnyBytes) {
   std::ostringstream out;
   const EventLog log("info", true, out);
   std::string every;
@@ -59,7 +59,7 @@ TEST(EventLog, WritesEventsOfItsLevelAndAbove) {
 }
 
 // The format in the docs is 2026-01-31T12:00:00.000+00:00.
-TEST(EventLog, TimesAreThoseOfTheDocs) {
+TEST(EventLog, TimesHaveTheDocumentedFormat) {
   const char* const time =
       "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{3}[+-][0-9]{2}:[0-9]{2}";
   std::ostringstream text, json;

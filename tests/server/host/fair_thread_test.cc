@@ -44,7 +44,7 @@ TEST(FairThread, CanBeDestroyedOnceItsTaskHasRun) {
   EXPECT_EQ(destroyed, 200);
 }
 
-TEST(FairThread, EndsWithoutATask) {
+TEST(FairThread, CanBeDestroyedWithoutATask) {
   {
     const FairThread thread;
   }

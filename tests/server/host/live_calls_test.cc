@@ -42,7 +42,7 @@ TEST(LiveCalls, WaitsUntilNoneRuns) {
   }
 }
 
-TEST(LiveCalls, IsQuietWhenNoneHasComeForAWhile) {
+TEST(LiveCalls, WaitsUntilNoCallHasStartedForAWhile) {
   LiveCalls calls;
   const auto began = std::chrono::steady_clock::now();
   calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::seconds(30));
@@ -64,7 +64,7 @@ TEST(LiveCalls, IsQuietWhenNoneHasComeForAWhile) {
   comer.join();
 }
 
-TEST(LiveCalls, EndsEachThatRunsAndMayBeLeftFromThere) {
+TEST(LiveCalls, EndsEachRunningCallAndACallMayLeaveWhileItIsEnded) {
   LiveCalls calls;
   std::vector<std::shared_ptr<NotingCall>> running(3);
   for (auto& call : running) {
@@ -80,7 +80,7 @@ TEST(LiveCalls, EndsEachThatRunsAndMayBeLeftFromThere) {
   EXPECT_EQ(calls.count(), 0);
 }
 
-TEST(LiveCalls, TellsEachThatRunsTheTime) {
+TEST(LiveCalls, TellsEachRunningCallTheTime) {
   LiveCalls calls;
   const auto running = std::make_shared<NotingCall>();
   const auto gone = std::make_shared<NotingCall>();

@@ -12,7 +12,7 @@ namespace {
 
 using Hold = MemoryBudget::Hold;
 
-TEST(MemoryBudget, TakenMemoryIsGivenBackOnce) {
+TEST(MemoryBudget, MemoryIsReleasedOnce) {
   MemoryBudget budget(100);
   {
     auto first = budget.take(60);
@@ -25,7 +25,7 @@ TEST(MemoryBudget, TakenMemoryIsGivenBackOnce) {
   EXPECT_EQ(budget.held(), 0);
 }
 
-TEST(MemoryBudget, MoreThanIsLeftIsRefusedAndMoreThanThereIsIsWrong) {
+TEST(MemoryBudget, MoreThanIsFreeMayBeRetriedAndMoreThanTheTotalIsInvalid) {
   MemoryBudget budget(100);
   const auto held = budget.take(60);
   const Status later = budget.take(41).status();
@@ -40,7 +40,7 @@ TEST(MemoryBudget, MoreThanIsLeftIsRefusedAndMoreThanThereIsIsWrong) {
   EXPECT_EQ(budget.held(), 60);
 }
 
-TEST(MemoryBudget, AHoldGrowsByWhatItLacks) {
+TEST(MemoryBudget, AHoldGrowsOnlyByTheMissingBytes) {
   MemoryBudget budget(100);
   Hold hold;
   EXPECT_TRUE(budget.grow(hold, 50).ok());

@@ -10,7 +10,7 @@
 namespace runnel {
 namespace {
 
-TEST(ProcessFigures, AreOfThisProcess) {
+TEST(ProcessFigures, DescribeThisProcess) {
   const std::vector<char> memory(64 << 20, 1);
   const ProcessFigures figures = process_figures();
   EXPECT_GT(figures.resident_bytes, std::ssize(memory));

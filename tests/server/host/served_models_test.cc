@@ -29,13 +29,13 @@ TEST(ServedModels, AreFoundByNameOnceOpen) {
   EXPECT_EQ(models.find({}, "b").status().message(), "no model 'b'; this server has 'a'");
 }
 
-TEST(ServedModels, OfOneNameThereIsOne) {
+TEST(ServedModels, NamesAreUnique) {
   ServedModels models;
   EXPECT_TRUE(models.add(served_fake("a")).ok());
   EXPECT_EQ(models.add(served_fake("a")).code(), Code::kAlreadyExists);
 }
 
-TEST(ServedModels, AModelThatACallerMayNotUseIsNotThere) {
+TEST(ServedModels, AModelThatACallerMayNotUseIsNotFound) {
   ServedModels models;
   EXPECT_TRUE(models.add(served_fake("a")).ok());
   EXPECT_TRUE(models.add(served_fake("b")).ok());
@@ -83,7 +83,7 @@ TEST(ServedModels, ACallerMayUseAModelByAnyOfItsNames) {
   EXPECT_EQ((*models.find(caller, ""))->name, "b") << "not what its name would be an alias of";
 }
 
-TEST(ServedModels, DrainingIsToldToModelsThatComeLater) {
+TEST(ServedModels, ModelsAddedDuringADrainDrainToo) {
   ServedModels models;
   models.open();
   models.drain();
@@ -111,7 +111,7 @@ struct Trace {
   bool gone() const { return seen.expired(); }
 };
 
-TEST(ServedModels, ARetiredModelIsNotFoundAndEndsWithItsLastKeeper) {
+TEST(ServedModels, ARetiredModelIsNotFoundAndIsFreedByItsLastUser) {
   ServedModels models;
   Trace a;
   EXPECT_TRUE(models.add(a.model("a")).ok());
@@ -128,7 +128,7 @@ TEST(ServedModels, ARetiredModelIsNotFoundAndEndsWithItsLastKeeper) {
   EXPECT_TRUE(eventually([&] { return a.gone(); }));
 }
 
-TEST(ServedModels, AReplacedModelStaysForItsKeepers) {
+TEST(ServedModels, AReplacedModelStaysUntilItsLastUserReleasesIt) {
   ServedModels models;
   Trace old;
   EXPECT_EQ(models.replace(served_fake("a")).code(), Code::kNotFound);
@@ -142,7 +142,7 @@ TEST(ServedModels, AReplacedModelStaysForItsKeepers) {
   EXPECT_TRUE(eventually([&] { return old.gone(); }));
 }
 
-TEST(ServedModels, RetiringDoesNotWaitForTheStepThatRuns) {
+TEST(ServedModels, RetiringDoesNotWaitForTheRunningStep) {
   std::atomic<bool> in_step{false};
   std::atomic<bool> go{false};
   Trace slow;
@@ -203,7 +203,7 @@ TEST(ServedModels, CountsOfARetiredModelStay) {
   EXPECT_EQ(calls_of(models, "a"), 6);
 }
 
-TEST(ServedModels, TheNamesThatStayAreBounded) {
+TEST(ServedModels, TheNumberOfRetiredNamesIsBounded) {
   ServedModels models;
   EXPECT_TRUE(models.add(served_fake("stays")).ok());
   models.open();

@@ -37,7 +37,7 @@ class StoredStates : public testing::Test {
   const std::string digest_ = model_digest(small_symbol_spec(), "");
 };
 
-TEST_F(StoredStates, AreTheFilesOfThisModelByName) {
+TEST_F(StoredStates, LoadsTheFilesOfThisModelInOrderOfTheirNames) {
   put("b.state", file(digest_));
   put("a.state", file(digest_));
   put("other.state", file(model_digest(small_gated_spec(), "")));

@@ -26,7 +26,7 @@ void post(TaskThread& thread, std::function<void()> body) {
   thread.post<&Once::run>(std::make_shared<Once>(std::move(body)));
 }
 
-TEST(TaskThread, DoesAllThatIsPostedInOrderBeforeItEnds) {
+TEST(TaskThread, RunsAllPostedTasksInOrderBeforeItEnds) {
   std::vector<int> done;
   {
     TaskThread thread;
@@ -36,7 +36,7 @@ TEST(TaskThread, DoesAllThatIsPostedInOrderBeforeItEnds) {
   for (int i = 0; i < 10000; ++i) EXPECT_EQ(done[i], i);
 }
 
-TEST(TaskThread, TasksMayPostAndManyThreadsMay) {
+TEST(TaskThread, TasksAndManyThreadsMayPost) {
   std::atomic<int> done{0};
   {
     TaskThread thread;
@@ -72,7 +72,7 @@ TEST(TaskThread, CanBeDestroyedOnceItsTaskHasRun) {
   EXPECT_EQ(destroyed, 200);
 }
 
-TEST(TaskThread, WhatATaskThrowsEndsThatTaskAloneAndIsLoggedOnceASecond) {
+TEST(TaskThread, AnExceptionEndsOnlyItsTaskAndIsLoggedAtMostOnceASecond) {
   std::ostringstream text;
   const EventLog log("info", false, text);
   Clock clock{TimePoint(std::chrono::hours(1))};
@@ -93,7 +93,7 @@ TEST(TaskThread, WhatATaskThrowsEndsThatTaskAloneAndIsLoggedOnceASecond) {
   EXPECT_THAT(text.str(), testing::EndsWith("times=100\n"));
 }
 
-TEST(TaskThread, EndsWithoutATask) {
+TEST(TaskThread, CanBeDestroyedWithoutATask) {
   {
     const TaskThread thread;
   }

@@ -112,7 +112,7 @@ TEST_F(HttpConformance, AHostIsANameOrAnAddressWithOrWithoutAPort) {
   }
 }
 
-TEST_F(HttpConformance, MethodsOfOthersAreNotImplementedAndOthersNotAllowed) {
+TEST_F(HttpConformance, UnknownMethodsGet501AndMethodsOfOtherRoutes405) {
   for (const char* method : {"BREW", "get", "PROPFIND", "GETS"}) {
     EXPECT_EQ(status_of(method + std::string(" /hello HTTP/1.1\r\nHost: a\r\n\r\n")), 501)
         << method;
@@ -125,7 +125,7 @@ TEST_F(HttpConformance, MethodsOfOthersAreNotImplementedAndOthersNotAllowed) {
   EXPECT_EQ(status_of("CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n"), 400);
 }
 
-TEST_F(HttpConformance, OptionsTellsTheMethodsOfAPathAndOfTheServer) {
+TEST_F(HttpConformance, OptionsListsTheMethodsOfAPathAndOfTheServer) {
   const HttpResponse hello = ask("OPTIONS /hello HTTP/1.1\r\nHost: a\r\n\r\n");
   EXPECT_EQ(hello.status, 204);
   EXPECT_THAT(hello.head, HasSubstr("\r\nAllow: GET, HEAD, OPTIONS\r\n"));
@@ -165,7 +165,7 @@ TEST_F(HttpConformance, EmptyLinesBeforeARequestAreSkipped) {
   EXPECT_EQ(client.response().status, 200);
 }
 
-TEST_F(HttpConformance, ALineEndsWithBothOfItsCharacters) {
+TEST_F(HttpConformance, LinesMustEndWithCarriageReturnAndLineFeed) {
   for (const std::string bytes :
        {"GET /hello HTTP/1.1\nHost: a\n\n", "GET /hello HTTP/1.1\r\nHost: a\n\r\n",
         "GET /hello HTTP/1.1\r\nHost: a\r\n\n",
@@ -183,7 +183,7 @@ TEST_F(HttpConformance, ATargetThatIsTooLongHasAStatusOfItsOwn) {
   EXPECT_EQ(status_of("GET /hello HTTP/1.1\r\nHost: a\r\nX: " + std::string(2000, 'x')), 431);
 }
 
-TEST_F(HttpConformance, EveryAnswerHasTheHeadersOfItsRequest) {
+TEST_F(HttpConformance, EveryAnswerCanUseTheHeadersOfItsRequest) {
   const std::string rest = " HTTP/1.1\r\nHost: a\r\nX-A: seen\r\n";
   const std::string requests[] = {
       "GET /hello" + rest + "\r\n",                                           // 200
@@ -198,7 +198,7 @@ TEST_F(HttpConformance, EveryAnswerHasTheHeadersOfItsRequest) {
   }
 }
 
-TEST_F(HttpConformance, AClientThatSendsNoMoreIsAnswered) {
+TEST_F(HttpConformance, AClientThatEndsItsSendingIsAnswered) {
   HttpClient client(server_.address());
   client.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
   HttpReply reply = take();
@@ -214,7 +214,7 @@ TEST_F(HttpConformance, AClientThatSendsNoMoreIsAnswered) {
   EXPECT_EQ(gone_, 0);
 }
 
-TEST_F(HttpConformance, AStreamContinuesForAClientThatSendsNoMore) {
+TEST_F(HttpConformance, AStreamContinuesForAClientThatEndsItsSending) {
   HttpClient client(server_.address());
   client.send("GET /later HTTP/1.1\r\nHost: a\r\n\r\n");
   HttpReply reply = take();
@@ -229,7 +229,7 @@ TEST_F(HttpConformance, AStreamContinuesForAClientThatSendsNoMore) {
   EXPECT_EQ(gone_, 0);
 }
 
-TEST_F(HttpConformance, AClientThatHasClosedItsSocketIsFound) {
+TEST_F(HttpConformance, DetectsThatAClientHasClosedItsSocket) {
   int gone = 0;
   for (const bool streams : {false, true}) {
     std::optional<HttpClient> client(server_.address());

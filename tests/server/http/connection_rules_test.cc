@@ -58,7 +58,7 @@ TEST_F(ConnectionRulesTest, AnIdleConnectionIsClosed) {
   EXPECT_EQ(rules.deadline_passed(at(60)), Next::kClose);
 }
 
-TEST_F(ConnectionRulesTest, ARequestThatDoesNotEndIsRefused) {
+TEST_F(ConnectionRulesTest, ARequestThatTakesTooLongIsRefused) {
   begin(50);
   EXPECT_EQ(rules.deadline(), at(60));
   EXPECT_EQ(rules.came(false), Next::kParse) << "a byte now and then does not help";
@@ -70,7 +70,7 @@ TEST_F(ConnectionRulesTest, ARequestThatDoesNotEndIsRefused) {
   EXPECT_EQ(rules.written(100, at(61)), Next::kFinish);
 }
 
-TEST_F(ConnectionRulesTest, AnAnswerMayTakeItsTime) {
+TEST_F(ConnectionRulesTest, PreparingAnAnswerHasNoDeadline) {
   ask(1);
   EXPECT_EQ(rules.deadline(), kNever);
   EXPECT_EQ(rules.answer(100, true, at(5000)), Next::kWrite);
@@ -79,7 +79,7 @@ TEST_F(ConnectionRulesTest, AnAnswerMayTakeItsTime) {
   EXPECT_EQ(rules.deadline(), at(5061));
 }
 
-TEST_F(ConnectionRulesTest, AClientThatTakesNothingOfAStreamIsHungUpOn) {
+TEST_F(ConnectionRulesTest, ClosesConnectionsWhoseClientsDoNotReadTheirStream) {
   ask(0);
   EXPECT_EQ(rules.answer(50'000, false, at(0)), Next::kWrite);
   EXPECT_EQ(rules.deadline(), at(30));
@@ -90,7 +90,7 @@ TEST_F(ConnectionRulesTest, AClientThatTakesNothingOfAStreamIsHungUpOn) {
   EXPECT_EQ(rules.deadline_passed(at(59)), Next::kClose);
 }
 
-TEST_F(ConnectionRulesTest, AWholeAnswerMustBeTakenInTheTimeOfItsLength) {
+TEST_F(ConnectionRulesTest, TheTimeToReadAnAnswerGrowsWithItsLength) {
   ask(0);
   EXPECT_EQ(rules.answer(100'000, true, at(0)), Next::kWrite);
   for (const int second : {29, 58, 87}) {
@@ -111,7 +111,7 @@ TEST_F(ConnectionRulesTest, TheRestOfAnEndedStreamHasTimeInProportionToItsLength
   EXPECT_EQ(rules.deadline(), at(10 + 30 + 3));
 }
 
-TEST_F(ConnectionRulesTest, AStreamWhoseBytesHaveAllGoneFinishesWithItsEnd) {
+TEST_F(ConnectionRulesTest, AStreamFinishesAtOnceIfAllItsBytesAreSent) {
   ask(0);
   EXPECT_EQ(rules.answer(0, false, at(0)), Next::kWait);
   EXPECT_EQ(rules.answer(10, false, at(0)), Next::kWrite);
@@ -119,7 +119,7 @@ TEST_F(ConnectionRulesTest, AStreamWhoseBytesHaveAllGoneFinishesWithItsEnd) {
   EXPECT_EQ(rules.answer(0, true, at(2)), Next::kFinish);
 }
 
-TEST_F(ConnectionRulesTest, AStreamHasAHeartbeatWhereNothingElseGoesOut) {
+TEST_F(ConnectionRulesTest, AnIdleStreamGetsHeartbeats) {
   ask(0);
   rules.set_heartbeat();
   EXPECT_EQ(rules.answer(10, false, at(0)), Next::kWrite);
@@ -169,7 +169,7 @@ TEST_F(ConnectionRulesTest, AClientThatWaitsToSendTheBodyIsNotToldAfterTheAnswer
   EXPECT_EQ(rules.want_body(), Next::kWait);
 }
 
-TEST_F(ConnectionRulesTest, AnInterimAnswerMustBeTakenToo) {
+TEST_F(ConnectionRulesTest, AnInterimAnswerMustBeReadInTimeToo) {
   begin(0);
   EXPECT_EQ(rules.send(25, at(1)), Next::kWrite);
   rules.end_request(at(5));
@@ -177,7 +177,7 @@ TEST_F(ConnectionRulesTest, AnInterimAnswerMustBeTakenToo) {
   EXPECT_EQ(rules.deadline_passed(at(35)), Next::kClose);
 }
 
-TEST_F(ConnectionRulesTest, RequestsWaitForTheAnswerAndAreReadUpToABound) {
+TEST_F(ConnectionRulesTest, PipelinedRequestsAreBufferedUpToABound) {
   ask(0);
   EXPECT_EQ(rules.came(false), Next::kPass);
   EXPECT_EQ(rules.read(kHttpReadBytes - 1), Next::kRead);
@@ -195,7 +195,7 @@ TEST_F(ConnectionRulesTest, RequestsWaitForTheAnswerAndAreReadUpToABound) {
   EXPECT_EQ(rules.read(kHttpReadBytes), Next::kRead);
 }
 
-TEST_F(ConnectionRulesTest, AClientThatSendsNoMoreIsAnswered) {
+TEST_F(ConnectionRulesTest, AClientThatEndsItsSendingIsAnswered) {
   ask(0);
   EXPECT_EQ(rules.came(true), Next::kPass);
   EXPECT_TRUE(rules.client_ended());
@@ -242,7 +242,7 @@ TEST_F(ConnectionRulesTest, AConnectionLingersUntilItsClientClosesOrTwoSecondsAr
   EXPECT_EQ(rules.came(true), Next::kClose);
 }
 
-TEST_F(ConnectionRulesTest, TheRestOfABodyInPiecesHasLongerToCome) {
+TEST_F(ConnectionRulesTest, LingersLongerForTheRestOfABodyInPieces) {
   ask(0);
   EXPECT_EQ(rules.answer(10, true, at(0)), Next::kWrite);
   EXPECT_EQ(rules.written(10, at(1)), Next::kFinish);

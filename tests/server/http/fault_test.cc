@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 constexpr std::string_view (*kDoors[])(std::string_view) = {completion_word, chat_word,
                                                             response_word, image_word, rest_word};
 
-TEST(Fault, TheMessageAndTheParamUseTheWordOfTheDoor) {
+TEST(Fault, TheMessageAndTheParamUseTheFieldNameOfTheDoor) {
   for (const auto word_of : kDoors) {
     for (const std::string_view field : fields::kAll) {
       const Fault fault = fault_of(invalid_argument(place_of(field) + " is wrong"), word_of);
@@ -30,7 +30,7 @@ TEST(Fault, TheMessageAndTheParamUseTheWordOfTheDoor) {
   }
 }
 
-TEST(Fault, EveryPathHasWordsOfItsOwn) {
+TEST(Fault, EveryPathHasFieldNamesOfItsOwn) {
   const auto words_of = [](std::string_view field) {
     std::vector<std::string_view> words;
     for (const auto word_of : kDoors) words.push_back(word_of(field));
@@ -73,7 +73,7 @@ TEST(Fault, AHintOfAnotherDoorIsLeftOut) {
   EXPECT_EQ(fault.param, "stop");
 }
 
-TEST(Fault, KeepsWhatElseTheStatusSays) {
+TEST(Fault, KeepsTheRetryTimeAndTheReason) {
   Status status(Code::kResourceExhausted, "full");
   status.with_retry_after(std::chrono::milliseconds(250)).with_reason("sessions");
   const Fault fault = fault_of(status, rest_word);

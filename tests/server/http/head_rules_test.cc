@@ -45,7 +45,7 @@ int status_of(std::multimap<std::string, std::string> headers, unsigned version 
   return fault ? fault->refusal.status : 200;
 }
 
-TEST(HeadRules, HeadersThatMayStandOnceAreRefusedTwice) {
+TEST(HeadRules, RepeatedSingleHeadersAreRefused) {
   EXPECT_EQ(status_of({{"host", "a"}}), 200);
   EXPECT_EQ(status_of({}), 400);
   EXPECT_EQ(status_of({}, 10), 200);
@@ -56,7 +56,7 @@ TEST(HeadRules, HeadersThatMayStandOnceAreRefusedTwice) {
   }
 }
 
-TEST(HeadRules, ABodyWhoseEndIsUnclearHidesIt) {
+TEST(HeadRules, ReportsThatTheEndOfABodyIsUnclear) {
   const std::multimap<std::string, std::string> unclear[] = {
       {{"transfer-encoding", "gzip"}},
       {{"transfer-encoding", "chunked"}, {"transfer-encoding", "chunked"}},
@@ -104,7 +104,7 @@ TEST(HeadRules, ARouteIsFoundByPathAndMethod) {
   EXPECT_THAT(elsewhere.refusal.message, HasSubstr("nothing is served"));
 }
 
-TEST(HeadRules, ARouteOfEveryPathIsTheLastChoice) {
+TEST(HeadRules, ARouteForEveryPathIsTriedLast) {
   const std::vector<HttpRoute> routes = {
       {"OPTIONS", "**", {}}, {"GET", "/a", {}}, {"OPTIONS", "/a", {}}};
   const auto find = [&](const char* method, const char* target) {

@@ -176,7 +176,7 @@ TEST_F(HttpServerTest, AnswersARequest) {
   EXPECT_EQ(answer.body, "hello");
 }
 
-TEST_F(HttpServerTest, SeesAClientGoThatHasSentMoreThanIsRead) {
+TEST_F(HttpServerTest, DetectsThatAClientWithUnreadBytesHasGone) {
   for (const bool resets : {true, false}) {
     HttpClient one = client();
     std::string more = get("/later");
@@ -220,7 +220,7 @@ TEST_F(HttpServerTest, AClientThatIsRefusedIsNotAskedForTheBody) {
   EXPECT_EQ(one.response().status, 401);
 }
 
-TEST_F(HttpServerTest, APieceComesWhenItIsThereAndAnEndIsTold) {
+TEST_F(HttpServerTest, PiecesOfABodyArriveAtOnceAndItsEndIsReported) {
   HttpClient one = client();
   one.send(put("Content-Length: 10\r\nExpect: 100-continue\r\n"));
   HttpReply reply = handed.take();
@@ -244,7 +244,7 @@ TEST_F(HttpServerTest, APieceComesWhenItIsThereAndAnEndIsTold) {
   EXPECT_THAT(piece_of(gone), StartsWith("!")) << "and again";
 }
 
-TEST_F(HttpServerTest, ABodyInPiecesIsHttp) {
+TEST_F(HttpServerTest, MalformedBodiesInPiecesAreReported) {
   for (const std::string& body :
        {std::string("x\r\n"), "1;" + std::string(9000, 'x'),
         "3\r\nabcd\r\n" + std::string("0\r\n\r\n"), "0\r\n" + std::string(9000, 'x')}) {
@@ -263,7 +263,7 @@ TEST_F(HttpServerTest, AnAnswerMayComeBeforeABodyInPieces) {
   EXPECT_EQ(one.response().status, 403);
 }
 
-TEST_F(HttpServerTest, GivesTheHandlerWhatItAsksFor) {
+TEST_F(HttpServerTest, GivesTheHandlerThePartsOfTheRequest) {
   HttpClient one(server.address(), "127.0.0.2");
   one.send("POST /echo?b HTTP/1.1\r\nHost: a\r\nX-A:  some thing \r\nContent-Length: 3\r\n\r\nabc");
   EXPECT_EQ(one.response().body, "POST /echo?b 127.0.0.2 [some thing] [abc]");
@@ -279,7 +279,7 @@ TEST_F(HttpServerTest, HeadHasTheLengthAndNoBody) {
   EXPECT_EQ(one.response().body, "hello");
 }
 
-TEST_F(HttpServerTest, AConnectionLastsAsTheClientSays) {
+TEST_F(HttpServerTest, KeepsAConnectionOpenUnlessTheClientAsksToCloseIt) {
   HttpClient stays = client();
   for (int i = 0; i < 3; ++i) {
     stays.send(get("/hello"));
@@ -315,7 +315,7 @@ TEST_F(HttpServerTest, TakesBodiesByLengthAndInChunks) {
   EXPECT_THAT(one.response().body, HasSubstr(" [ok]"));
 }
 
-TEST_F(HttpServerTest, IsTheSameHoweverBytesAreCut) {
+TEST_F(HttpServerTest, AnswersDoNotDependOnHowBytesAreCut) {
   for (const std::string& request :
        {get("/hello"), post("Content-Length: 5\r\n", "12345"),
         post("Transfer-Encoding: chunked\r\n", "1\r\na\r\n0\r\n\r\n"),
@@ -351,7 +351,7 @@ TEST_F(HttpServerTest, AnswersPipelinedRequestsInOrderOneAtATime) {
   EXPECT_EQ(one.response().body, "hello");
 }
 
-TEST_F(HttpServerTest, LosesNothingThatComesWhileItAnswers) {
+TEST_F(HttpServerTest, LosesNoRequestThatArrivesDuringAnAnswer) {
   HttpClient one = client();
   one.send(get("/later"));
   HttpReply first = handed.take();
@@ -365,7 +365,7 @@ TEST_F(HttpServerTest, LosesNothingThatComesWhileItAnswers) {
   sender.join();
 }
 
-TEST_F(HttpServerTest, RefusesWhatIsNoRequest) {
+TEST_F(HttpServerTest, RefusesMalformedRequests) {
   for (const std::string& bytes :
        {std::string("nonsense\r\n\r\n"),
         std::string("GET\r\n\r\n"),
@@ -405,7 +405,7 @@ TEST_F(HttpServerTest, RefusesWhatIsNoRequest) {
   EXPECT_EQ(status_of("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 505);
 }
 
-TEST_F(HttpServerTest, RefusesWhatIsNotServed) {
+TEST_F(HttpServerTest, RefusesUnknownPathsAndUnsupportedHeaders) {
   EXPECT_EQ(status_of(get("/")), 404);
   EXPECT_EQ(status_of(get("/hello/")), 404);
   EXPECT_EQ(status_of(post("Content-Length: 1\r\nExpect: miracles\r\n", "")), 417);
@@ -428,7 +428,7 @@ TEST_F(HttpServerTest, RefusesWhatIsNotServed) {
 }
 
 // Bytes that a client hides in the body of a refused request are not read as another request.
-TEST_F(HttpServerTest, HangsUpWhereTheBodyOfARefusedRequestWouldFollow) {
+TEST_F(HttpServerTest, ClosesTheConnectionInsteadOfReadingTheBodyOfARefusedRequest) {
   for (const std::string refused :
        {"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 37\r\n\r\n",
         "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n",
@@ -470,7 +470,7 @@ TEST_F(HttpServerTest, BoundsBodies) {
   EXPECT_EQ(one.response().status, 413);
 }
 
-TEST_F(HttpServerTest, AnswersAClientThatSendsNoMore) {
+TEST_F(HttpServerTest, AnswersAClientThatEndsItsSending) {
   HttpClient one = client();
   one.send(get("/hello") + get("/hello"));
   one.end_sending();
@@ -492,7 +492,7 @@ TEST_F(HttpServerTest, AnswersAClientThatSendsNoMore) {
   EXPECT_TRUE(nothing.is_closed());
 }
 
-TEST_F(HttpServerTest, AReplyThatIsDroppedIsAnswered) {
+TEST_F(HttpServerTest, ADroppedReplyIsAnsweredWith500) {
   HttpClient one = client();
   one.send(get("/dropped") + get("/hello"));
   EXPECT_EQ(one.response().status, 500);
@@ -544,7 +544,7 @@ TEST_F(HttpServerTest, StreamsToOldClientsAndForHead) {
   EXPECT_EQ(head.response().body, "hello");
 }
 
-TEST_F(HttpServerTest, AStreamHearsThatItsClientHasGone) {
+TEST_F(HttpServerTest, AStreamIsToldThatItsClientHasGone) {
   int gone = 0;
   for (const bool ends_sending : {true, false}) {
     HttpClient one = client();
@@ -564,7 +564,7 @@ TEST_F(HttpServerTest, AStreamHearsThatItsClientHasGone) {
   EXPECT_EQ(one.response().status, 200);
 }
 
-TEST_F(HttpServerTest, SaysHowMuchASlowClientHasNotTaken) {
+TEST_F(HttpServerTest, ReportsTheBytesThatASlowClientHasNotRead) {
   HttpClient one = client();
   one.send(get("/later"));
   HttpReply reply = handed.take();
@@ -600,7 +600,7 @@ TEST_F(HttpServerTest, ServesManyStreamsWrittenByAnotherThread) {
   engine.join();
 }
 
-TEST_F(HttpServerTest, BoundsConnectionsOfAPeerAndInAll) {
+TEST_F(HttpServerTest, BoundsConnectionsPerPeerAndInTotal) {
   std::vector<HttpClient> held;
   for (int i = 0; i < 16; ++i) {
     held.emplace_back(server.address());
@@ -630,7 +630,7 @@ TEST_F(HttpServerTest, BoundsConnectionsThatWaitForTheirClientsToClose) {
   EXPECT_TRUE(held.front().is_closed()) << "the oldest goes first";
 }
 
-TEST_F(HttpServerTest, StopsWithConnectionsOpenAndRepliesOut) {
+TEST_F(HttpServerTest, StopsWithOpenConnectionsAndPendingReplies) {
   HttpClient idle = client();
   HttpClient reading = client();
   reading.send("GET /hel");
@@ -645,7 +645,7 @@ TEST_F(HttpServerTest, StopsWithConnectionsOpenAndRepliesOut) {
   reply.send({200, "text/plain", "too late"});
 }
 
-TEST_F(HttpServerTest, AConnectionThatMemoryGivesOutForEnds) {
+TEST_F(HttpServerTest, AConnectionEndsIfMemoryRunsOut) {
   int ended = 0;
   for (size_t most = 0; most < 4096; most = most * 3 / 2 + 8) {
     HttpClient one = client();
@@ -683,7 +683,7 @@ struct Told {
   }
 };
 
-TEST_F(HttpServerTest, TellsOnceTheSystemHasTakenAChunk) {
+TEST_F(HttpServerTest, ReportsWhenTheSystemHasTakenAChunk) {
   Told told;
   HttpClient one = client();
   one.send(get("/later"));
@@ -703,7 +703,7 @@ TEST_F(HttpServerTest, TellsOnceTheSystemHasTakenAChunk) {
   EXPECT_TRUE(told.becomes(2, 3)) << "and the server";
 }
 
-TEST_F(HttpServerTest, KeepsWhatBelongsToAnAnswerUntilItHasGone) {
+TEST_F(HttpServerTest, KeepsTheMemoryOfAnAnswerUntilItIsSent) {
   for (const bool reads : {true, false}) {
     HttpClient one = client();
     one.send(get("/later"));
@@ -804,7 +804,7 @@ class ImpatientHttpServerTest : public HttpServerTest {
   }
 };
 
-TEST_F(StrictHttpServerTest, HangsUpOnRequestsThatDoNotEnd) {
+TEST_F(StrictHttpServerTest, ClosesConnectionsWhoseRequestsTakeTooLong) {
   HttpClient head = client();
   head.send("GET /hello HTTP/1.1\r\n");
   EXPECT_EQ(head.response().status, 408);
@@ -814,11 +814,11 @@ TEST_F(StrictHttpServerTest, HangsUpOnRequestsThatDoNotEnd) {
   EXPECT_EQ(body.response().status, 408);
 }
 
-TEST_F(ImpatientHttpServerTest, HangsUpOnIdleConnectionsWithoutAWord) {
+TEST_F(ImpatientHttpServerTest, ClosesIdleConnectionsWithoutAnAnswer) {
   EXPECT_TRUE(client().is_closed());
 }
 
-TEST_F(StrictHttpServerTest, HangsUpOnClientsThatTakeNothing) {
+TEST_F(StrictHttpServerTest, ClosesConnectionsWhoseClientsDoNotRead) {
   HttpClient one = client();
   one.send(get("/later"));
   auto kept = std::make_shared<const int>(0);
@@ -835,7 +835,7 @@ TEST_F(StrictHttpServerTest, HangsUpOnClientsThatTakeNothing) {
   EXPECT_TRUE(handed.is_gone()) << "of the stream";
 }
 
-TEST_F(ImpatientHttpServerTest, AStreamHasAHeartbeatWhereNothingElseGoesOut) {
+TEST_F(ImpatientHttpServerTest, AnIdleStreamGetsHeartbeats) {
   HttpClient one = client();
   HttpReply reply = ask_later(one);
   reply.begin(200, "text/plain", ": ping\n");

@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-TEST(LiveAnswer, CountsAndKeepsAsLongAsItLives) {
+TEST(LiveAnswer, CountsAsACallAndHoldsItsMemoryWhileItExists) {
   std::ostringstream text;
   const EventLog log("info", false, text);
   ServerContext state(log);

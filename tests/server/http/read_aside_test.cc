@@ -12,7 +12,7 @@ namespace runnel {
 namespace {
 
 // A short body can name much that the server keeps.
-TEST(ReadAside, AShortBodyThatTakesLongHoldsUpNobodyElse) {
+TEST(ReadAside, AShortBodyThatTakesLongDoesNotDelayOthers) {
   std::ostringstream text;
   const EventLog log("info", false, text);
   ServerContext state(log);
@@ -41,7 +41,7 @@ TEST(ReadAside, AShortBodyThatTakesLongHoldsUpNobodyElse) {
   server.stop();
 }
 
-TEST(ReadAside, ALongBodyHoldsUpNobodyElse) {
+TEST(ReadAside, ALongBodyDoesNotDelayOthers) {
   std::ostringstream text;
   const EventLog log("info", false, text);
   ServerContext state(log);

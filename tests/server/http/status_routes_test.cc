@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(StatusRoutes, SayWhetherTheProcessLivesAndServes) {
+TEST(StatusRoutes, ReportWhetherTheProcessIsAliveAndReady) {
   std::ostringstream text;
   const EventLog log("info", false, text);
   std::atomic<bool> ready = false;

@@ -8,7 +8,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(Busiest, AreTheFewestAddressesThatSentNineTenths) {
+TEST(Busiest, AreTheFewestAddressesThatSentNinetyPercent) {
   EXPECT_THAT(
       busiest({{3, {"a", 0}}, {4, {"b", 0}}, {5, {"c", 90000}}, {6, {"b", 0}}},
               {{3, {"a", 100000}}, {4, {"b", 70000}}, {5, {"c", 110000}}, {6, {"b", 70000}}}),
@@ -19,7 +19,7 @@ TEST(Busiest, LeavesOutAddressesThatSentLittle) {
   EXPECT_THAT(busiest({{3, {"a", 1000}}}, {{3, {"a", 60000}}}), IsEmpty());
 }
 
-TEST(Busiest, KnowsNewConnectionsAndThoseThatAreCutOff) {
+TEST(Busiest, CountsNewConnectionsAndIgnoresClosedOnes) {
   EXPECT_THAT(busiest({{3, {"a", 900000}}, {4, {"b", 0}}},
                       {{3, {"a", 0}}, {4, {"b", 2000}}, {5, {"c", 90000}}}),
               ElementsAre("c"));

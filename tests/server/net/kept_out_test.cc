@@ -19,7 +19,7 @@ TEST(KeptOut, AnAddressIsKeptOutForFiveSeconds) {
   EXPECT_FALSE(out.has("192.0.2.8", kStart));
 }
 
-TEST(KeptOut, EachTimeItTakesTwiceAsLongUpToEightySeconds) {
+TEST(KeptOut, EachRepetitionDoublesTheTimeUpToEightySeconds) {
   KeptOut out;
   TimePoint now = kStart;
   for (const int length : {5, 10, 20, 40, 80, 80}) {
@@ -35,7 +35,7 @@ TEST(KeptOut, EachTimeItTakesTwiceAsLongUpToEightySeconds) {
   EXPECT_FALSE(out.has("unix", now + seconds(5))) << "it has been forgotten";
 }
 
-TEST(KeptOut, RemembersABoundedNumber) {
+TEST(KeptOut, RemembersABoundedNumberOfAddresses) {
   KeptOut out;
   for (int i = 0; i < 5000; ++i) out.add(std::to_string(i), kStart + Duration(i));
   EXPECT_FALSE(out.has("0", kStart + seconds(1)));

@@ -89,7 +89,7 @@ class Keeper {
   Listener listener_;
 };
 
-TEST(Listener, TakesConnectionsUpToItsLimitAndAgainWhenOneHasGone) {
+TEST(Listener, AcceptsConnectionsUpToItsLimitAndAgainAfterOneCloses) {
   Keeper keeper(2);
   const Descriptor first = connect_to(keeper.address());
   const Descriptor second = connect_to(keeper.address());
@@ -144,7 +144,7 @@ std::vector<in_addr> own_addresses() {
 }
 
 // Some systems forward outside connections to 127.0.0.1.
-TEST(Listener, OnLoopbackItTakesNobodyFromAnotherAddress) {
+TEST(Listener, OnLoopbackRefusesOtherAddresses) {
   ListenSockets sockets = listen_on("0.0.0.0:0").value();
   sockets.on_loopback = true;
   Keeper keeper({.in_all = 8}, std::move(sockets));
@@ -175,7 +175,7 @@ TEST(Listener, ManyComeAndGo) {
   }
 }
 
-TEST(ListenOn, SaysWhyItCannot) {
+TEST(ListenOn, NamesTheReasonOfAFailure) {
   const auto taken = listen_on("127.0.0.1:0");
   ASSERT_TRUE(taken.ok());
   const Status again = listen_on(taken->address).status();
@@ -278,7 +278,7 @@ TEST(Listener, CutsOffTheBusiestAddressDuringAFloodAndKeepsItOut) {
   EXPECT_THAT(port.log_text(), HasSubstr("bytes of a test"));
 }
 
-TEST(Listener, CutsOffNobodyWhileAnExcessDoesNotGrow) {
+TEST(Listener, CutsOffNobodyWhileTheExcessDoesNotGrow) {
   std::ostringstream text;
   const EventLog log{"info", false, text};
   std::vector<Descriptor> kept;

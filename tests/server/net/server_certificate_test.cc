@@ -47,7 +47,7 @@ class ServerCertificateTest : public testing::Test {
   ServerCertificate certificate_;
 };
 
-TEST_F(ServerCertificateTest, IsTakenOnceItHasChanged) {
+TEST_F(ServerCertificateTest, AChangedCertificateIsLoaded) {
   ASSERT_TRUE(certificate_.load().ok());
   EXPECT_EQ(subject(), "CN=first");
   const auto before = certificate_.current();
@@ -60,7 +60,7 @@ TEST_F(ServerCertificateTest, IsTakenOnceItHasChanged) {
   EXPECT_EQ(said("info certificate subject=\"CN=second\" expires=20"), 1);
 }
 
-TEST_F(ServerCertificateTest, StaysWhileItsSuccessorCannotBeUsedAndSaysSoOnce) {
+TEST_F(ServerCertificateTest, StaysIfTheNewCertificateIsInvalidAndLogsItOnce) {
   ASSERT_TRUE(certificate_.load().ok());
   folder_.write("cert.pem", second_.certificate);
   for (int i = 0; i < 3; ++i) certificate_.refresh();
@@ -87,13 +87,13 @@ TEST_F(ServerCertificateTest, AuthoritiesOfClientsChangeToo) {
   EXPECT_EQ(said("ca.pem has no certificate"), 1);
 }
 
-TEST_F(ServerCertificateTest, MustBeGoodAtTheStart) {
+TEST_F(ServerCertificateTest, MustBeValidAtTheStart) {
   folder_.write("key.pem", second_.key);
   EXPECT_THAT(certificate_.load().message(), HasSubstr("is not the key of"));
   EXPECT_EQ(certificate_.current(), nullptr);
 }
 
-TEST_F(ServerCertificateTest, IsWholeForWhoeverReadsItWhileItChanges) {
+TEST_F(ServerCertificateTest, ReadersNeverSeeAMixOfTwoCertificates) {
   ASSERT_TRUE(certificate_.load().ok());
   std::atomic<bool> done{false};
   int torn = 0;

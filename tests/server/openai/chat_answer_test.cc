@@ -281,7 +281,7 @@ TEST(ToolCalls, TheFormsOfPublishedTemplates) {
   EXPECT_EQ(found, expected);
 }
 
-TEST(ChatAnswer, LittleIsHeldBack) {
+TEST(ChatAnswer, HoldsBackABoundedAmount) {
   ChatAnswer answer = answer_of({.form = ToolCallForm::kTagged});
   answer.add("a" + std::string(1 << 20, ' '));
   EXPECT_LT(answer.bytes() - std::ssize(answer.take()[0].text), 1 << 20);

@@ -38,7 +38,7 @@ ChatRequest with_messages(const std::string& messages) {
 
 std::string text(const OrderedJson& json) { return json_text(json); }
 
-TEST(ChatRequest, DefaultsAreThoseOfTheDocs) {
+TEST(ChatRequest, DefaultsMatchTheDocs) {
   const ChatRequest request = accepted(body_of());
   EXPECT_EQ(request.answer.call.max_values, kMaxTokens);
   EXPECT_EQ(request.answer.call.samples, 1);
@@ -124,7 +124,7 @@ TEST(ChatRequest, ToolsKeepTheOrderOfTheirMembers) {
   EXPECT_TRUE(accepted(body_of(R"("tools":[])")).tools.is_null());
 }
 
-TEST(ChatRequest, ASessionTakesOneAnswer) {
+TEST(ChatRequest, ASessionTakesASingleAnswer) {
   const ChatRequest request = accepted(body_of(R"("session":"s","n":1,"state":null,"position":3)"));
   EXPECT_EQ(request.answer.call.session, "s");
   EXPECT_EQ(request.answer.call.expected_position, 3);
@@ -238,7 +238,7 @@ TEST(ChatRequest, RefusalsNameTheField) {
 }
 
 // All faults of a request are reported, so checks that depend on other fields see invalid ones.
-TEST(ChatRequest, AContinuedMessageNeedNotBeOne) {
+TEST(ChatRequest, InvalidFinalMessagesAreRefusedWhenContinued) {
   for (const char* const message :
        {"1", "null", "[]", "{}", R"({"role":1,"content":"x"})", R"({"role":null,"content":"x"})",
         R"({"role":["assistant"],"content":"x"})", R"({"content":"x"})"}) {

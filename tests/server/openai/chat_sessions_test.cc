@@ -59,7 +59,7 @@ class Joined {
   std::vector<int32_t> values_;
 };
 
-TEST(ChatSessions, TurnsAreACompletionOfTheJoinedValues) {
+TEST(ChatSessions, TurnsEqualACompletionOfTheJoinedValues) {
   const OpenAiServer test({}, chat_model());
   make_session(test);
   Joined joined;
@@ -197,7 +197,7 @@ TEST(ChatSessions, AConversationThatIsKeptIsContinued) {
   }
 }
 
-TEST(ChatSessions, CallsAreReadWhereTheSessionKnowsTools) {
+TEST(ChatSessions, LaterTurnsOfASessionWithToolsMayCallThem) {
   const std::string call = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(call)));
   make_session(test);
@@ -233,7 +233,7 @@ TEST(ChatSessions, FieldsOfTheFirstTurnAreRefusedLater) {
   EXPECT_EQ(test.get("/v1/sessions/talk").body["position"], 9 + 5) << "nothing was read";
 }
 
-TEST(ChatSessions, MessagesThatHaveNoPlaceAreRefusedWithTheTemplatesReason) {
+TEST(ChatSessions, MisplacedMessagesAreRefusedWithTheReasonOfTheTemplate) {
   const OpenAiServer test(
       {}, chat_model("{% for m in messages %}{% if m.role == 'tool' and loop.first %}"
                      "{{ raise_exception('no call before') }}{% endif %}"
@@ -259,7 +259,7 @@ TEST(ChatSessions, MessagesThatHaveNoPlaceAreRefusedWithTheTemplatesReason) {
   EXPECT_EQ(results["usage"]["prompt_tokens"], 10);
 }
 
-TEST(ChatSessions, ATemplateWhoseMessagesDependOnEarlierOnesTakesNone) {
+TEST(ChatSessions, ATemplateWhoseMessagesDependOnEarlierOnesTakesNoSession) {
   const OpenAiServer test({}, chat_model("{% for m in messages %}{{ loop.index }}: {{ m.content }}"
                                          "{{ '\\n' }}{% endfor %}"));
   const ApiAnswer answer = test.post(kPath, turn_of_user("HI"));

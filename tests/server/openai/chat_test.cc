@@ -78,7 +78,7 @@ TEST(Chat, AConversationMayBeLongerThanAText) {
   EXPECT_EQ(test.complete({{"prompt", text}}).status, 400);
 }
 
-TEST(Chat, MemoryForRenderingIsTakenFirstAndGivenBack) {
+TEST(Chat, MemoryForRenderingIsReservedFirstAndReleased) {
   constexpr int64_t kCallBytes = 64 << 20;
   OpenAiServer test(OpenAiServer::Options{.call_bytes = kCallBytes}, chat_model());
   EXPECT_EQ(test.post(kPath, request(3)).status, 200);
@@ -92,7 +92,7 @@ TEST(Chat, MemoryForRenderingIsTakenFirstAndGivenBack) {
   EXPECT_EQ(test.post(kPath, request(3)).status, 200);
 }
 
-TEST(Chat, AResentConversationIsReadFromWhereItWasLeft) {
+TEST(Chat, AResentConversationReadsOnlyItsNewPart) {
   // The template writes earlier answers without the [THINK] of the generation prompt.
   const std::string source =
       "{% for m in messages %}[{{ m.role[0] | upper }}]{{ m.content }}{{ '\\n' }}{% endfor %}"
@@ -183,7 +183,7 @@ TEST(Chat, LogProbsNameTokensWithTheirBytes) {
   EXPECT_EQ(test.post(kPath, body).body["choices"][0]["logprobs"], Json());
 }
 
-TEST(Chat, ThinkingIsApartWhereThePromptEndsInIt) {
+TEST(Chat, ThinkingIsSeparateIfThePromptEndsInIt) {
   const OpenAiServer test({}, chat_model(kChatTemplate + "<think>\n", tokenizer_of("x")));
   const Json answer = test.post(kPath, request(20)).body;
   const Json& message = answer["choices"][0]["message"];
@@ -207,7 +207,7 @@ TEST(Chat, TokensOfThinkingAreCounted) {
   EXPECT_EQ(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 1);
 }
 
-TEST(Chat, CallsOfToolsAreApart) {
+TEST(Chat, CallsOfToolsAreSeparate) {
   const std::string call = R"(<tool_call>{"name": "f", "arguments": {"z": 1, "a": 2}}</tool_call>)";
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(call)));
   Json body = request(2);
@@ -304,7 +304,7 @@ TEST(Chat, AFinalMessageIsContinued) {
   EXPECT_EQ(answer["usage"]["prompt_tokens"], 15);
 }
 
-TEST(Chat, PartsAreJoinedUnlessTheTemplateTakesThem) {
+TEST(Chat, PartsAreJoinedUnlessTheTemplateSupportsThem) {
   const std::string takes =
       "{% for m in messages %}[{{ m.role[0] | upper }}]{% if m.content is string %}{{ m.content }}"
       "{% else %}{% for p in m.content %}({{ p.text }}){% endfor %}{% endif %}{{ '\\n' }}{% endfor "
@@ -380,7 +380,7 @@ TEST(Chat, ARefusedLengthIsNamedAsInTheRequest) {
   EXPECT_EQ(test.post(kPath, body).error("param"), "max_tokens");
 }
 
-TEST(Chat, TheAnswersLengthHasALimitOfItsOwn) {
+TEST(Chat, TheDefaultLengthOfAnAnswerHasALimitOfItsOwn) {
   OpenAiServer test({}, chat_model());
   test.state.chat_values = 11;
   Json body = request(1);

@@ -145,7 +145,7 @@ TEST(ChatTokens, AResponseContinuesOnAnotherServer) {
   EXPECT_TRUE(eventually([&] { return two->state.memory.held() == 0; }));
 }
 
-TEST(ChatTokens, AStreamHasItAtItsEnd) {
+TEST(ChatTokens, AStreamEndsWithItsToken) {
   const auto test = sealed_server();
   const auto chunks = test->stream(chat_of("HI", {{"include_state", true}}), kChat);
   ASSERT_GE(chunks.size(), 2U);
@@ -172,7 +172,7 @@ TEST(ChatTokens, AnOldTokenForks) {
   EXPECT_EQ(chat_after(*test, token, "SO").body["choices"][0]["token_ids"], once["token_ids"]);
 }
 
-TEST(ChatTokens, ATokenIsItsCallersAndCountsAgainstTheirQuotas) {
+TEST(ChatTokens, ATokenBelongsToItsCallerAndCountsAgainstTheirQuotas) {
   const TempDir folder;
   const auto test = sealed_server({.keys = keys_of(folder)});
   const Json first = chat_of("HI", {{"include_state", true}});
@@ -194,7 +194,7 @@ TEST(ChatTokens, ATokenIsItsCallersAndCountsAgainstTheirQuotas) {
   EXPECT_EQ(many.error("code"), "quota_sessions");
 }
 
-TEST(ChatTokens, ACallTakesTheMemoryOfItsTokens) {
+TEST(ChatTokens, ACallReservesTheMemoryOfItsTokens) {
   const auto test = sealed_server({.call_bytes = rendering_bytes(1000) + (4 << 20)});
   EXPECT_EQ(test->post(kChat, chat_of("HI", Json::object())).status, 200);
   for (const ApiAnswer& full :
@@ -259,7 +259,7 @@ TEST(ChatTokens, UnsupportedResponsesRequestsAreRefused) {
   EXPECT_THAT(refusal({{"keep", true}}), HasSubstr("keep: keep"));
 }
 
-TEST(ChatTokens, AServerOrATemplateThatHasNoneSaysSo) {
+TEST(ChatTokens, AServerOrATemplateWithoutTokensRefusesThem) {
   const OpenAiServer plain(OpenAiServer::Options{}, talking_model());
   for (const ApiAnswer& none :
        {plain.post(kChat, chat_of("HI", {{"include_state", true}})),

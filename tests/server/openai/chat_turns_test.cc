@@ -39,7 +39,7 @@ ServedModel model_of(const std::string& source, int64_t prefix_cache_bytes) {
 
 class ResentTurns : public ::testing::TestWithParam<std::pair<const char*, std::string>> {};
 
-TEST_P(ResentTurns, FiftyWarmOnesAreColdOnesAndReadOnlyWhatIsNew) {
+TEST_P(ResentTurns, FiftyCachedTurnsEqualUncachedOnesAndReadOnlyTheNewPart) {
   const std::string& source = GetParam().second;
   const OpenAiServer warm({}, model_of(source, 1 << 24)), cold({}, model_of(source, 0));
   Json body = {{"messages", Json::array()},
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair<const char*, std::string>("AllIsKept", kKeepsAll)),
     [](const auto& info) { return info.param.first; });
 
-TEST(ChatTurns, OnASessionTheyAreOneSequence) {
+TEST(ChatTurns, TurnsOfASessionAreOneSequence) {
   const OpenAiServer test({}, model_of(kKeepsAll, 0)), other({}, model_of(kKeepsAll, 0));
   ASSERT_EQ(test.post("/v1/sessions", {{"id", "talk"}}).status, 200);
   std::vector<int32_t> read;

@@ -44,7 +44,7 @@ TEST(CompletionChoice, HoldsBackTextThatMayBecomeAStopText) {
   EXPECT_THAT(values_in(last), ElementsAre(4));
 }
 
-TEST(CompletionChoice, TheFirstStopTextEndsItWithinAValueToo) {
+TEST(CompletionChoice, TheFirstStopTextEndsTheChoiceEvenWithinAValue) {
   const std::vector<std::string> stops = {"bc", "never", "b"};
   CompletionChoice choice(stops, true);
   choice.add(run_of({"x", "abc", "d"}));
@@ -65,7 +65,7 @@ TEST(CompletionChoice, AStopTextMayComeInPieces) {
   EXPECT_TRUE(choice.take().empty());
 }
 
-TEST(CompletionChoice, APromptIsNoPlaceToStop) {
+TEST(CompletionChoice, AStopTextWithinThePromptIsIgnored) {
   const std::vector<std::string> stops = {"ab"};
   CompletionChoice choice(stops, false);
   choice.begin("aba");

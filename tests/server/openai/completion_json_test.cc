@@ -10,7 +10,7 @@ namespace {
 
 // Several tokens of a vocabulary can have the same text. Clients read the map as a distribution, so
 // it must have the log-probability of the most likely one.
-TEST(CompletionFormat, OfTokensWithOneTextTheMostLikelyIsTold) {
+TEST(CompletionFormat, OfTokensWithTheSameTextTheMostLikelyIsReported) {
   const CompletionFormat format(
       {.model = "m", .numerics = "n", .tokenizer = tokenizer_of("x"), .logprobs = 3});
   const ChoicePart part = {

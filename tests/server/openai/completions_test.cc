@@ -47,7 +47,7 @@ TEST(Completions, AWholeAnswerHasTextReasonAndUsage) {
   EXPECT_EQ(answer.body["usage"]["prompt_tokens_details"], Json({{"cached_tokens", 0}}));
 }
 
-TEST(Completions, TextIsAPromptAsItsTokensAre) {
+TEST(Completions, APromptOfTextEqualsThePromptOfItsTokens) {
   const OpenAiServer test;
   Json by_text = request(10);
   by_text["prompt"] = text_of(kPrompt);
@@ -227,7 +227,7 @@ struct Refusal {
 
 class CompletionsRefuse : public ::testing::TestWithParam<Refusal> {};
 
-TEST_P(CompletionsRefuse, WithTheFieldsName) {
+TEST_P(CompletionsRefuse, NamingTheField) {
   const OpenAiServer test;
   Json body = request(5);
   body.merge_patch(Json::parse(GetParam().change));
@@ -287,7 +287,7 @@ TEST(Completions, FieldsWithoutAnEffectAreAccepted) {
   EXPECT_EQ(test.complete(body).body["choices"], test.complete(request(5)).body["choices"]);
 }
 
-TEST(Completions, APromptThatIsTooLongIsToldAsClientsLookForIt) {
+TEST(Completions, APromptThatIsTooLongHasTheCodeThatClientsExpect) {
   Spec spec = byte_spec();
   spec.positions = 8;
   const OpenAiServer test({}, {}, spec);
@@ -314,7 +314,7 @@ TEST(Completions, BodiesThatAreNoRequestAreRefused) {
   EXPECT_EQ(test.ask(OpenAiServer::request("POST", "/v1/completions", long_body)).status, 413);
 }
 
-TEST(Completions, TheModelIsNamedAsTheClientNamesIt) {
+TEST(Completions, MessagesUseTheModelNameOfTheRequest) {
   OpenAiServer test;
   test.state.models.set_aliases({{"latest", "fake"}});
   const auto refusal = [&](const std::string& path, Json body) {
@@ -330,7 +330,7 @@ TEST(Completions, TheModelIsNamedAsTheClientNamesIt) {
   EXPECT_THAT(refusal("/detokenize", {{"tokens", {256}}}), HasSubstr("model 'latest' has tokens"));
 }
 
-TEST(Completions, AFullPoolIsToldBeforeAStreamBegins) {
+TEST(Completions, AFullPoolIsReportedBeforeAStreamBegins) {
   const OpenAiServer test;
   Json body = request(1 << 19);
   body["n"] = 8;
@@ -357,7 +357,7 @@ TEST(Completions, ARefusedPromptEndsAllPrompts) {
   }
 }
 
-TEST(Completions, MorePromptsThanThereAreStatesAreTakenInTurns) {
+TEST(Completions, MorePromptsThanStatesAreReadInTurns) {
   const OpenAiServer test;
   Json body = request(5);
   body["n"] = 3;
@@ -394,7 +394,7 @@ TEST(Completions, APromptThatIsRefusedInItsTurnEndsTheAnswer) {
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
 }
 
-TEST(Completions, ACallWaitsForAStateAsLongAsItOrTheServerSays) {
+TEST(Completions, ACallWaitsForAStateUpToItsQueueTimeOrThatOfTheServer) {
   OpenAiServer test({}, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
   Json all = request(1 << 19);
   all["n"] = 8;
@@ -449,7 +449,7 @@ TEST(Completions, AClientThatGoesEndsItsCallsAtOnce) {
   }
 }
 
-TEST(Completions, CallsHoldNoMoreMemoryThanTheyMay) {
+TEST(Completions, CallsKeepToTheirMemoryLimit) {
   const OpenAiServer test(OpenAiServer::Options{.call_bytes = 1 << 20});
   Json body = request(1 << 19);
   body["n"] = 8;
@@ -474,7 +474,7 @@ TEST(Completions, AnAnswerIsCountedUntilItsClientHasTakenIt) {
   EXPECT_EQ(test.state.memory.held(), 0);
 }
 
-TEST(Completions, ARefusalSpeaksOfFieldsThatTheClientKnows) {
+TEST(Completions, ARefusalUsesTheFieldNamesOfTheClient) {
   const OpenAiServer test;
   const auto refusal = [&](const char* fields) {
     Json body = request(5);
@@ -537,7 +537,7 @@ void write_key(const std::string& path, const std::function<void(KeyEntry&)>& ch
               }).ok());
 }
 
-TEST(Completions, AStreamEndsWithTheRightsThatItNeeds) {
+TEST(Completions, RemovingARightEndsTheStreamsThatNeedIt) {
   const TestFolder folder;
   const std::string path = folder.path("keys.json");
   write_key(path, [](KeyEntry&) {});
@@ -556,7 +556,7 @@ TEST(Completions, AStreamEndsWithTheRightsThatItNeeds) {
               HasSubstr("the key of this call may no longer use model 'fake'"));
 }
 
-TEST(Completions, KeysAndQuotasHoldHereAsWell) {
+TEST(Completions, KeysAndQuotasApply) {
   const TestFolder folder;
   const std::string path = folder.path("keys.json");
   write_key(path, [](KeyEntry& entry) { entry.calls = 2; });

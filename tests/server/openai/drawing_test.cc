@@ -11,7 +11,7 @@ ValueRun run_of(int64_t position, std::vector<int32_t> values) {
   return {.position = position, .values = std::move(values)};
 }
 
-TEST(Drawing, RowsComeOnceEachWhenTheyAreWhole) {
+TEST(Drawing, EachCompleteRowIsTakenOnce) {
   const std::vector<int32_t> given = {250, 251, 252, 253};
   Drawing drawing(kShape, given);
   auto row = drawing.take_row();
@@ -34,7 +34,7 @@ TEST(Drawing, RowsComeOnceEachWhenTheyAreWhole) {
   EXPECT_FALSE(drawing.take_row().has_value());
 }
 
-TEST(Drawing, PartsAreOfAsManyRowsAndTheWholeIsNone) {
+TEST(Drawing, PartialImagesAreEquallySpacedAndExcludeTheWhole) {
   for (const int partials : {0, 1, 3}) {
     Drawing drawing(kShape, {});
     std::vector<int> parts;
@@ -50,7 +50,7 @@ TEST(Drawing, PartsAreOfAsManyRowsAndTheWholeIsNone) {
   }
 }
 
-TEST(Drawing, OfPartsThatComeTogetherTheLastIsTaken) {
+TEST(Drawing, OfPartialImagesThatAreReadyTogetherOnlyTheLastIsTaken) {
   Drawing drawing(kShape, {});
   drawing.add(run_of(0, std::vector<int32_t>(9, 1)));
   EXPECT_EQ(drawing.take_partial(3), 2);

@@ -105,7 +105,7 @@ TEST(Images, AreWhatTheModelDraws) {
   }
 }
 
-TEST(Images, SeveralAreOneCallsSamples) {
+TEST(Images, SeveralImagesAreTheSamplesOfOneCall) {
   const ImageServer test;
   Json body = request();
   body["n"] = 3;
@@ -176,7 +176,7 @@ TEST(Images, RowsAreThoseOfThePicture) {
 }
 
 // The number of partial images depends on when values are delivered.
-TEST(Images, PartialOnesAreGreyWhereNothingIsDrawnYet) {
+TEST(Images, PartialImagesAreGreyWhereNothingIsDrawnYet) {
   const ImageServer test;
   Json body = request();
   body["partial_images"] = 2;
@@ -210,7 +210,7 @@ struct Refusal {
 
 class ImagesRefuse : public ::testing::TestWithParam<Refusal> {};
 
-TEST_P(ImagesRefuse, WithTheFieldsName) {
+TEST_P(ImagesRefuse, NamingTheField) {
   const ImageServer test;
   Json body = request();
   body.merge_patch(Json::parse(GetParam().change));
@@ -254,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"session":"s"})", 400, "session", "not a field"}),
     [](const auto& info) { return case_name(info.index, info.param.change); });
 
-TEST(Images, AGreedyDrawingTakesEveryFilter) {
+TEST(Images, AGreedyDrawingAcceptsEveryFilter) {
   const ImageServer test;
   Json body = request();
   body.update(Json::parse(R"({"temperature":1e-8,"top_p":0.0,"top_k":5.0,"min_p":0.5,"n":1.0})"));
@@ -273,7 +273,7 @@ TEST(Images, FieldsWithoutAnEffectAreAccepted) {
   EXPECT_EQ(test.draw(body).body["data"], test.draw(request()).body["data"]);
 }
 
-TEST(Images, ATextModelDrawsNoneAndAPictureModelTakesNoText) {
+TEST(Images, ATextModelDrawsNoImagesAndAnImageModelTakesNoText) {
   const OpenAiServer text;
   const ApiAnswer none = text.post(kPath, request());
   EXPECT_EQ(none.status, 400);
@@ -287,7 +287,7 @@ TEST(Images, ATextModelDrawsNoneAndAPictureModelTakesNoText) {
 }
 
 // The engine limits how many values a call may sample.
-TEST(Images, APictureMayBeMoreThanACallMayDraw) {
+TEST(Images, AnImageWithMoreValuesThanACallMaySampleIsRefused) {
   const ImageServer test(ImageShape{.height = 1025, .width = 1024, .channels = 1});
   const ApiAnswer answer = test.draw(request());
   EXPECT_EQ(answer.status, 400) << answer.body;
@@ -337,7 +337,7 @@ TEST(Images, AClientThatGoesEndsItsCallAtOnce) {
   }
 }
 
-TEST(Images, AFullPoolIsToldBeforeAStreamBegins) {
+TEST(Images, AFullPoolIsReportedBeforeAStreamBegins) {
   const ImageServer test({.height = 1000, .width = 1000, .channels = 1});
   Json body = request();
   body.update({{"n", 8}, {"stream", true}});

@@ -34,7 +34,7 @@ TEST(Numbers, AWholeNumberMayBeWrittenWithAFraction) {
   }
 }
 
-TEST(Numbers, OnlyZeroReadsAsZero) {
+TEST(Numbers, SmallNumbersDoNotBecomeZero) {
   EXPECT_EQ(single("0.5"), 0.5F);
   EXPECT_EQ(single("7"), 7.0F);
   EXPECT_EQ(single("0.0"), 0.0F);
@@ -45,7 +45,7 @@ TEST(Numbers, OnlyZeroReadsAsZero) {
   }
 }
 
-TEST(Numbers, AQueryHasThemAsABodyDoes) {
+TEST(Numbers, QueriesReadNumbersLikeBodies) {
   const auto limit = [](const char* target) { return query_number(target, "limit", 1, 1000); };
   EXPECT_EQ(limit("/v1/sessions").value(), std::nullopt);
   EXPECT_EQ(limit("/v1/sessions?limit=16").value(), 16);
@@ -123,7 +123,7 @@ TEST(Numbers, AreRefusedAsTheyWereWritten) {
   }
 }
 
-TEST(Numbers, OtherPathsTakeThemToo) {
+TEST(Numbers, OtherPathsReadNumbersTheSameWay) {
   const OpenAiServer test;
   EXPECT_EQ(test.post("/detokenize", Json::parse(R"({"tokens":[97.0,98]})")).body["prompt"], "ab");
   EXPECT_EQ(test.post("/v1/sessions", {{"id", "a"}}).status, 200);

@@ -44,7 +44,7 @@ std::string messages_of(const std::string& input, const std::string& more = "") 
   return json_text(accepted(R"({"input":)" + input + more + "}").chat.messages);
 }
 
-TEST(ResponseRequest, DefaultsAreThoseOfTheDocs) {
+TEST(ResponseRequest, DefaultsMatchTheDocs) {
   const ResponseRequest request = accepted(body_of());
   EXPECT_EQ(request.chat.answer.call.max_values, kMaxTokens);
   EXPECT_EQ(request.chat.answer.call.samples, 1);

@@ -22,7 +22,7 @@ class ResponseStoreTest : public testing::Test {
   ResponseStore store_{memory_};
 };
 
-TEST_F(ResponseStoreTest, AResponseIsItsOwners) {
+TEST_F(ResponseStoreTest, AResponseBelongsToItsOwner) {
   put("a", "1");
   EXPECT_EQ(store_.find("a", "1", clock_.now())->messages, std::string(512, 'm'));
   EXPECT_FALSE(has("b", "1"));
@@ -32,7 +32,7 @@ TEST_F(ResponseStoreTest, AResponseIsItsOwners) {
   EXPECT_EQ(memory_.held(), 0);
 }
 
-TEST_F(ResponseStoreTest, TheOwnerWithMostGivesUpWhatItUsedLongestAgo) {
+TEST_F(ResponseStoreTest, EvictsTheLeastRecentlyUsedResponseOfTheOwnerWithMost) {
   put("a", "1");
   put("b", "1");
   put("b", "2");
@@ -44,7 +44,7 @@ TEST_F(ResponseStoreTest, TheOwnerWithMostGivesUpWhatItUsedLongestAgo) {
   EXPECT_LE(memory_.held(), kRoom);
 }
 
-TEST_F(ResponseStoreTest, AResponseThatNobodyUsesIsGivenUp) {
+TEST_F(ResponseStoreTest, AnUnusedResponseExpires) {
   put("a", "1");
   put("a", "2");
   clock_.advance(ResponseStore::kIdle / 2);
@@ -57,7 +57,7 @@ TEST_F(ResponseStoreTest, AResponseThatNobodyUsesIsGivenUp) {
   EXPECT_EQ(found->response, std::string(512, 'r')) << "who found it still has it";
 }
 
-TEST_F(ResponseStoreTest, AResponseWithoutRoomIsNotKeptAndTakesNobodysPlace) {
+TEST_F(ResponseStoreTest, AResponseThatDoesNotFitIsNotKeptAndEvictsNone) {
   put("a", "0");
   store_.put("a", "1", {std::string(kRoom, 'm'), ""}, clock_.now());
   EXPECT_FALSE(has("a", "1"));

@@ -63,7 +63,7 @@ void expect_deltas_make_items(const std::vector<Json>& events) {
   }
 }
 
-TEST(Response, AnAnswerIsThatOfTheChat) {
+TEST(Response, AnAnswerEqualsThatOfTheChat) {
   const OpenAiServer test({}, chat_model());
   const ApiAnswer answer = test.post(kPath, request(20));
   ASSERT_EQ(answer.status, 200) << answer.body;
@@ -97,7 +97,7 @@ TEST(Response, AnAnswerIsThatOfTheChat) {
                   {"total_tokens", 29}}));
 }
 
-TEST(Response, AStreamTellsHowTheAnswerGrows) {
+TEST(Response, AStreamReportsHowTheAnswerGrows) {
   const OpenAiServer test({}, chat_model());
   const std::vector<Json> events = events_of(test, request(60));
   EXPECT_THAT(types_of(events),
@@ -115,7 +115,7 @@ TEST(Response, AStreamTellsHowTheAnswerGrows) {
   EXPECT_EQ(last["id"], events[0]["response"]["id"]);
 }
 
-TEST(Response, AnEndOfATurnCompletesIt) {
+TEST(Response, AnEndOfATurnCompletesTheResponse) {
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of("x\n[U]")));
   const Json answer = test.post(kPath, request(9)).body;
   EXPECT_EQ(answer["status"], "completed");
@@ -203,7 +203,7 @@ TEST(Response, CallsAreItems) {
   EXPECT_EQ(test.post(kPath, body).status, 200);
 }
 
-TEST(Response, TheOnlyCallCompletesIt) {
+TEST(Response, ASingleToolCallCompletesTheResponse) {
   const std::string call = R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)";
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(call)));
   constexpr int64_t kMost = 60'000;  // far more than a stream buffers for a slow reader
@@ -230,7 +230,7 @@ TEST(Response, AStreamThatFailsEndsWithAnEvent) {
   EXPECT_THAT(text, HasSubstr(R"("code":"server_error","message":"the server is shutting down")"));
 }
 
-TEST(Response, RefusalsAreInTheWordsOfTheEndpoint) {
+TEST(Response, RefusalsUseTheFieldNamesOfTheEndpoint) {
   const OpenAiServer test({}, chat_model());
   Json body = request(5);
   body["input"] = "~";  // not a value of the model
@@ -277,7 +277,7 @@ TEST(Response, ALaterRequestContinuesAnAnswer) {
 }
 
 // The prefix cache has the rest of the conversation.
-TEST(Response, ALaterRequestReadsTheNewItemsAlone) {
+TEST(Response, ALaterRequestReadsOnlyTheNewItems) {
   EngineOptions options;
   options.prefix_cache_bytes = 1 << 20;
   const OpenAiServer test({}, chat_model(kChatTemplate, Tokenizer::of_bytes(), options));

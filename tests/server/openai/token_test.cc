@@ -60,7 +60,7 @@ TEST(CompletionTokens, ASequenceContinuesOnAnotherServerAsInASession) {
   EXPECT_TRUE(eventually([&] { return two->state.memory.held() == 0; }));
 }
 
-TEST(CompletionTokens, AStreamHasItAtItsEnd) {
+TEST(CompletionTokens, AStreamEndsWithItsToken) {
   const auto test = sealed_server();
   const auto events = test->stream({{"prompt", "ab"}, {"max_tokens", 5}, {"include_state", true}});
   ASSERT_GE(events.size(), 2U);

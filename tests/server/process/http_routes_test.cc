@@ -63,7 +63,7 @@ TEST(OpenAiRoutes, ATokenizerIsDescribedAsEvaluationsAskForIt) {
   EXPECT_EQ(OpenAiServer().get("/tokenizer_info").body["eos_token"], Json());
 }
 
-TEST(OpenAiRoutes, TokensAreNotMoreTextThanAPromptMayBe) {
+TEST(OpenAiRoutes, TokensMustNotDecodeToMoreTextThanAPromptMayHave) {
   const OpenAiServer test;
   const auto text_of = [&](int32_t token, size_t count) {
     return test.post("/detokenize", {{"tokens", std::vector<int32_t>(count, token)}});
@@ -73,7 +73,7 @@ TEST(OpenAiRoutes, TokensAreNotMoreTextThanAPromptMayBe) {
   EXPECT_EQ(text_of(0xC3, 334).status, 400) << "each of which is written as a character of 3 bytes";
 }
 
-TEST(OpenAiRoutes, TextIsCountedAsItsAnswerTakesIt) {
+TEST(OpenAiRoutes, DetokenizingReservesTheMemoryOfItsAnswer) {
   const OpenAiServer test(OpenAiServer::Options{.call_bytes = 100 << 10});
   Json body = {{"tokens", {1, 2, 3}}};
   EXPECT_EQ(test.post("/detokenize", body).status, 200);
@@ -135,7 +135,7 @@ void collect_references(const Json& node, std::set<std::string>& found) {
 }
 
 // Each API describes its own paths, and some components are shared.
-TEST(OpenApi, HasAllThatItRefersTo) {
+TEST(OpenApi, EveryReferenceExists) {
   const OpenAiServer test;
   const Json description = test.get("/openapi.json").body;
   std::set<std::string> references;
@@ -181,7 +181,7 @@ ApiAnswer list_with(const OpenAiServer& test, const std::string& headers) {
   return test.ask(OpenAiServer::request("GET", "/v1/models", "", headers));
 }
 
-TEST(Gate, OnlyNamesOfTheServerAreHosts) {
+TEST(Gate, OnlyHostsOfTheServerAreAccepted) {
   const OpenAiServer test(OpenAiServer::Options{.hosts = "api.example.org, other.example.org"});
   for (const char* const host : {"localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]", "[::1]:80",
                                  "localhost.:80", "api.example.org", "other.example.org:443"}) {
@@ -217,7 +217,7 @@ TEST(Gate, ForeignPagesAreRefused) {
   }
 }
 
-TEST(Gate, ABrowserThatAsksFirstHearsWhatItMaySend) {
+TEST(Gate, PreflightRequestsAreAnsweredWithTheAllowedHeaders) {
   const OpenAiServer test(OpenAiServer::Options{.origins = "https://app.example.org"});
   const auto ask = [&](const std::string& path, const std::string& headers,
                        const std::string& origin = "https://app.example.org") {
@@ -241,7 +241,7 @@ TEST(Gate, ABrowserThatAsksFirstHearsWhatItMaySend) {
 }
 
 // Whatever the status is, pages of an allowed origin can read the answer.
-TEST(Gate, EveryAnswerCanBeReadByAPageThatMayAsk) {
+TEST(Gate, PagesOfAllowedOriginsCanReadEveryAnswer) {
   const OpenAiServer test(OpenAiServer::Options{.keys = "", .origins = "https://app.example.org"});
   const std::string origin = "Origin: https://app.example.org\r\n";
   const std::string post = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + origin;

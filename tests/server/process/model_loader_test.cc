@@ -39,7 +39,7 @@ class ModelLoaderTest : public ::testing::Test {
   };
 };
 
-TEST_F(ModelLoaderTest, KnowsWhatAModelWasLoadedFrom) {
+TEST_F(ModelLoaderTest, RecordsTheFilesOfALoadedModel) {
   const Result<ServedModel> loaded = load([] { return false; });
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
   EXPECT_EQ(loaded->name, "named");
@@ -49,7 +49,7 @@ TEST_F(ModelLoaderTest, KnowsWhatAModelWasLoadedFrom) {
 }
 
 // A bundle of a byte model, and a template that the operator gives.
-TEST_F(ModelLoaderTest, AnOperatorsTemplateTakesThePlaceOfTheModelsOwn) {
+TEST_F(ModelLoaderTest, ATemplateOfTheOperatorReplacesThatOfTheModel) {
   write_bundle(from_.path, small_text_spec(), random_tensors(small_text_spec(), 1));
   EXPECT_EQ(load([] { return false; })->chat, nullptr);
   EXPECT_THAT(load([] { return false; })->no_chat, HasSubstr("has no chat template"));
@@ -70,7 +70,7 @@ TEST_F(ModelLoaderTest, AnOperatorsTemplateTakesThePlaceOfTheModelsOwn) {
               HasSubstr("chat_template '" + given + "': t, line 1: "));
 }
 
-TEST_F(ModelLoaderTest, EndsInTheMiddleOfAFileOnceItIsStopped) {
+TEST_F(ModelLoaderTest, CanBeStoppedInTheMiddleOfAFile) {
   bool stopped = false;
   const auto stop = [&](int64_t, int64_t) { stopped = true; };
   const Result<ServedModel> loaded = load([&] { return stopped; }, stop);

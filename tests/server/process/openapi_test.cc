@@ -84,7 +84,7 @@ const std::map<std::string, Bounds>& known_bounds() {
   return kKnown;
 }
 
-TEST(OpenApiBounds, OfNumbersAreThoseOfTheCode) {
+TEST(OpenApiBounds, OfNumbersMatchTheCode) {
   const Json schemas = components("schemas");
   std::set<std::string> seen;
   for (const auto& [name, schema] : schemas.items()) {
@@ -105,7 +105,7 @@ TEST(OpenApiBounds, OfNumbersAreThoseOfTheCode) {
   EXPECT_EQ(seen.size(), known_bounds().size());
 }
 
-TEST(OpenApiBounds, OfListsAndTextsAreThoseOfTheCode) {
+TEST(OpenApiBounds, OfListsAndTextsMatchTheCode) {
   const Json schemas = components("schemas");
   for (const char* const name : {"CompletionRequest", "ChatRequest"}) {
     const Json& stop = schemas[name]["properties"]["stop"]["oneOf"];
@@ -129,7 +129,7 @@ TEST(OpenApiBounds, OfListsAndTextsAreThoseOfTheCode) {
   EXPECT_EQ(schemas["CreateSessionRequest"]["properties"]["id"]["pattern"], id);
 }
 
-TEST(OpenApiBounds, OfQueriesAreThoseOfTheCode) {
+TEST(OpenApiBounds, OfQueriesMatchTheCode) {
   std::map<std::string, Json> numbers;
   const Json paths = Json::parse(document())["paths"];
   for (const auto& [path, operations] : paths.items()) {
@@ -148,7 +148,7 @@ TEST(OpenApiBounds, OfQueriesAreThoseOfTheCode) {
   EXPECT_EQ(numbers["expires_in"]["maximum"], kMostExpiry.count());
 }
 
-TEST(OpenApiBounds, AreThoseOfTheServer) {
+TEST(OpenApiBounds, FollowTheLimitsOfTheServer) {
   EXPECT_THAT(document(), Not(HasSubstr("\"limits.")));
   const Json schemas = Json::parse(document(3, 7))["components"]["schemas"];
   EXPECT_EQ(schemas["CompletionRequest"]["properties"]["n"]["maximum"], 3);

@@ -30,7 +30,7 @@ struct Held {
   }
 };
 
-TEST(Reloader, TellsWhoAskedWhatItCameTo) {
+TEST(Reloader, ReportsTheOutcomeToTheCaller) {
   Held held;
   held.let_go(1);
   std::promise<Result<ReloadReport>> promise;
@@ -40,7 +40,7 @@ TEST(Reloader, TellsWhoAskedWhatItCameTo) {
   EXPECT_EQ(report->added, std::vector<std::string>{"1"});
 }
 
-TEST(Reloader, OneAtATime) {
+TEST(Reloader, RunsOneReloadAtATime) {
   Held held;
   ASSERT_TRUE(held.reloader.ask([](const auto&) {}).ok());
   const Status second = held.reloader.ask([](const auto&) { ADD_FAILURE(); });
@@ -64,7 +64,7 @@ TEST(Reloader, ChangesDuringAReloadCauseAnother) {
   held.let_go(3);
 }
 
-TEST(Reloader, StoppingTellsWhoWaitsAtOnce) {
+TEST(Reloader, StoppingAnswersWaitingCallersAtOnce) {
   Held held;
   std::promise<Status> promise;
   const auto done = [&](const Result<ReloadReport>& report) { promise.set_value(report.status()); };

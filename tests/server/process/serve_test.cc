@@ -108,7 +108,7 @@ ModelFactory failing_after(int steps) {
   };
 }
 
-TEST(Serve, ADeviceThatFailsTurnsHealthAndEndsTheProcessWithACode) {
+TEST(Serve, ADeviceFailureChangesHealthAndEndsTheProcessWithACode) {
   const Workplace place;
   ServerConfig config;
   config.address = "unix:" + place.directory.path() + "/socket";
@@ -158,7 +158,7 @@ int status_of(const std::string& log, const std::string& path) {
   return client.response().status;
 }
 
-TEST(Serve, WhileItLoadsItLivesAndIsNotReady) {
+TEST(Serve, IsAliveButNotReadyWhileItLoads) {
   const Workplace place;
   ServerConfig config;
   config.address = "unix:" + place.directory.path() + "/socket";
@@ -178,7 +178,7 @@ TEST(Serve, WhileItLoadsItLivesAndIsNotReady) {
   EXPECT_EQ(live, 200);
 }
 
-TEST(Serve, WhileItDrainsItLivesAndIsNotReady) {
+TEST(Serve, IsAliveButNotReadyWhileItDrains) {
   const Workplace place;
   Process process(place.directory, {"serve", place.bundle, "--address", "127.0.0.1:0",
                                     "--metrics-address", "127.0.0.1:0", "--grace-ms", "3600000"});
@@ -246,7 +246,7 @@ TEST(Serve, LogsItsCapacityServesAndDrainsOnSigterm) {
 
 // Each of the 5 sessions has 4 + 1 snapshots with a number each, and keeps 8 + 2 + 1 values. A
 // rewind needs 2 + 1 more.
-TEST(Serve, CountsTheMemoryOfWhatSessionsCanGoBackTo) {
+TEST(Serve, CountsTheMemoryForRewinds) {
   const Workplace place;
   Process process(place.directory, {"serve", place.bundle, "--address", "127.0.0.1:0", "--sessions",
                                     "5", "--rewind", "8,2"});
@@ -344,7 +344,7 @@ TEST(Serve, ALameDuckIsNotReadyAndServesUntilASecondSignal) {
   EXPECT_THAT(process.log(), HasSubstr("info drain "));
 }
 
-TEST(Serve, ALameDuckDrainsWhenItsTimeIsOverAndThenASignalEndsIt) {
+TEST(Serve, ALameDuckDrainsAfterItsTimeAndThenASignalEndsIt) {
   const Workplace place;
   Process process(place.directory, {"serve", place.bundle, "--address", "127.0.0.1:0",
                                     "--lame-duck-ms", "20", "--grace-ms", "3600000"});
@@ -455,7 +455,7 @@ TEST(ServeReload, ABadConfigurationLeavesTheServedModels) {
   EXPECT_TRUE(served.call("old").ok());
 }
 
-TEST(Serve, HangUpStopsAServerWithoutAConfigFile) {
+TEST(Serve, SighupStopsAServerWithoutAConfigFile) {
   const Workplace place;
   Process process(place.directory, {"serve", place.bundle, "--address", "127.0.0.1:0"});
   ASSERT_FALSE(process.wait_ready().empty());
@@ -464,7 +464,7 @@ TEST(Serve, HangUpStopsAServerWithoutAConfigFile) {
   EXPECT_THAT(process.log(), HasSubstr("stop signal=1"));
 }
 
-TEST(Serve, ABackendWithoutItsDeviceIsSaidInOneSentence) {
+TEST(Serve, AMissingDeviceIsReportedInOneSentence) {
   if (make_cuda_backend().ok()) GTEST_SKIP() << "this machine has a GPU";
   const Workplace place;
   Process process(place.directory,
@@ -484,7 +484,7 @@ TEST(Serve, GpuOnlyFlagsAreRefusedOnTheCpu) {
   EXPECT_THAT(process.log(), HasSubstr("--state is called --gpu-state now"));
 }
 
-TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {
+TEST(Serve, ReportsFaultsAtTheStartWithTheirExitCodes) {
   const Workplace place;
   const auto expect = [&](const std::vector<std::string>& words, int code,
                           const std::string& message) {
@@ -516,7 +516,7 @@ TEST(Serve, WhatCannotBeServedIsSaidWithItsExitCode) {
   expect({"serve", place.bundle, "--address", taken.server.address()}, 1, "cannot listen on");
 }
 
-TEST(Serve, WarnsThatItKnowsNoHostByWhichOtherMachinesAskForIt) {
+TEST(Serve, WarnsIfOtherMachinesCanConnectButNoHostIsConfigured) {
   const Workplace place;
   const std::vector<std::string> words = {
       "serve",          place.bundle, "--address",        "127.0.0.1:0",
@@ -526,7 +526,7 @@ TEST(Serve, WarnsThatItKnowsNoHostByWhichOtherMachinesAskForIt) {
   EXPECT_THAT(silent.log(), HasSubstr(" warn http_hosts message="));
 }
 
-TEST(Serve, TheLogEndsWithTheCause) {
+TEST(Serve, TheLastLineOfTheLogNamesTheCause) {
   const Workplace place;
   Process process(place.directory,
                   {"serve", place.directory.path() + "/none", "--address", "127.0.0.1:0"});

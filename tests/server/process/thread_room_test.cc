@@ -26,7 +26,7 @@ TEST(ThreadRoom, EachModelAndEachComputingThreadCounts) {
   EXPECT_EQ(threads_for(config), without + KeptSessions::kAllThreads);
 }
 
-TEST(ThreadRoom, AddressesThatThereAreNotAreRefused) {
+TEST(ThreadRoom, MoreAddressSpaceThanAvailableIsRefused) {
   EXPECT_TRUE(check_addresses(-1).ok());
   EXPECT_TRUE(check_addresses(1 << 20).ok());
   const Status refused = check_addresses(int64_t{1} << 60);

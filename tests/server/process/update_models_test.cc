@@ -77,7 +77,7 @@ TEST_F(UpdateModels, AModelWithOtherFilesOrAnotherPathIsReplaced) {
   EXPECT_THAT(report.kept, ElementsAre(fake_spec().name)) << "its own name is still its own";
 }
 
-TEST_F(UpdateModels, WhereOneIsRefusedNothingIsTakenAway) {
+TEST_F(UpdateModels, IfAModelIsRefusedNoneIsRetired) {
   update({model("v1", "v1", {"chat"}), model("other", "other")});
   broken_ = folder_.path("v2");
   ReloadReport report = update({model("v2", "v2", {"chat"}), model("new", "new", {"news"})});
@@ -116,7 +116,7 @@ TEST_F(UpdateModels, AliasesMoveAndGo) {
   EXPECT_EQ(found("old"), "");
 }
 
-TEST_F(UpdateModels, NamesThatOnlyTheBundlesSayMustDiffer) {
+TEST_F(UpdateModels, NamesOfBundlesMustDiffer) {
   const std::string name = fake_spec().name;
   ReloadReport report = update({model("", "a"), model("", "b")});
   EXPECT_THAT(report.added, ElementsAre(name));

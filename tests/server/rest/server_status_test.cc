@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(HttpStatus, SaysWhatIsServedAndWhatWasCounted) {
+TEST(HttpStatus, ReportsTheModelsAndTheirCounters) {
   const OpenAiServer test;
   const ApiAnswer before = test.get("/v1/status");
   ASSERT_EQ(before.status, 200) << before.head;
@@ -56,7 +56,7 @@ TEST(HttpStatus, AModelWithAnImageSaysItsSize) {
   EXPECT_EQ(model["has_text"], false);
 }
 
-TEST(HttpStatus, AModelSaysHowItsValuesAreWrittenUnlessThereAreTooMany) {
+TEST(HttpStatus, AModelListsItsSymbolsUnlessThereAreTooMany) {
   Spec spec = byte_spec();
   spec.symbols = {"low", "high"};
   const OpenAiServer few({}, {}, spec);

@@ -52,7 +52,7 @@ void feed(const OpenAiServer& test, const std::string& id, const Json& prompt = 
   EXPECT_EQ(test.complete({{"session", id}, {"prompt", prompt}, {"max_tokens", 0}}).status, 200);
 }
 
-TEST(HttpSessionState, ComesBackWithTheSameBits) {
+TEST(HttpSessionState, IsLoadedWithTheSameBits) {
   const OpenAiServer test(OpenAiServer::Options{}, text_model());
   feed(test, "a");
   const HttpResponse file = save(test, "a");
@@ -120,7 +120,7 @@ TEST(HttpSessionState, AFileThatIsRefusedChangesNothing) {
   EXPECT_EQ(load(test, "b", file).status, 200);
 }
 
-TEST(HttpSessionState, ABodyThatIsNotAsLongAsItSaysIsRefused) {
+TEST(HttpSessionState, ABodyThatDoesNotMatchItsLengthIsRefused) {
   OpenAiServer test(OpenAiServer::Options{}, text_model());
   feed(test, "a");
   const std::string file = save(test, "a").body;
@@ -159,7 +159,7 @@ TEST(HttpSessionState, IsSavedAndNotLoadedWhileTheServerDrains) {
   EXPECT_EQ(load(test, "b", file.body).status, 503);
 }
 
-TEST(HttpSessionState, TakesItsMemoryFirst) {
+TEST(HttpSessionState, ReservesItsMemoryFirst) {
   const OpenAiServer test(OpenAiServer::Options{.call_bytes = 128 << 10}, text_model());
   EXPECT_EQ(test.post("/v1/sessions", {{"id", "a"}}).status, 200);
   const HttpResponse full = save(test, "a");
@@ -169,7 +169,7 @@ TEST(HttpSessionState, TakesItsMemoryFirst) {
   EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
 }
 
-TEST(HttpSessionState, AServerWithASealKeyTakesItsOwnSealAlone) {
+TEST(HttpSessionState, AServerWithASealKeyAcceptsOnlyItsOwnSeal) {
   const std::string path = testing::TempDir() + "/http-seal";
   write_file(path, std::string(32, 's'));
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
@@ -201,7 +201,7 @@ TEST(HttpSessionState, AServerWithASealKeyTakesItsOwnSealAlone) {
   EXPECT_THAT(unsealed, HasSubstr(R"("param":"expires_in")"));
 }
 
-TEST(HttpSessionState, AsksForAKeyBeforeTheBodyIsThere) {
+TEST(HttpSessionState, RefusesAMissingKeyBeforeTheBodyArrives) {
   const std::string keys = testing::TempDir() + "/http-state-keys";
   write_file(keys, "");
   ASSERT_EQ(chmod(keys.c_str(), 0600), 0);

@@ -23,7 +23,7 @@ std::string text_of(const OpenAiServer& test, const Json& body) {
   return answer.body["choices"][0]["text"];
 }
 
-TEST(HttpSessions, AreMadeFoundAndTakenAway) {
+TEST(HttpSessions, AreCreatedFoundAndDeleted) {
   const OpenAiServer test;
   const ApiAnswer made = test.post("/v1/sessions", {{"model", "fake"}, {"id", "a:1"}});
   EXPECT_EQ(made.status, 200) << made.body;
@@ -51,7 +51,7 @@ TEST(HttpSessions, AreMadeFoundAndTakenAway) {
 // The header line that names a session.
 std::string named(const std::string& id) { return "\r\nx-session-id: " + id + "\r\n"; }
 
-TEST(HttpSessions, AreNamedInTheHeadsOfAnswersAboutThem) {
+TEST(HttpSessions, AreNamedInAHeaderOfAnswersAboutThem) {
   const OpenAiServer test;
   const ApiAnswer made = test.post("/v1/sessions", Json::object());
   EXPECT_THAT(made.head, HasSubstr(named(made.body["id"])));

@@ -60,7 +60,7 @@ TEST_F(PageTest, ABrowserGetsItUnderAStrictPolicy) {
 
 TEST_F(PageTest, AForeignHostIsRefused) { EXPECT_EQ(get("/", "evil.org").status, 403); }
 
-TEST(PageFiles, AreSmallTogether) {
+TEST(PageFiles, AreSmallInTotal) {
   size_t bytes = 0;
   for (const PageFile& file : page_files()) {
     bytes += file.content.size();
@@ -70,7 +70,7 @@ TEST(PageFiles, AreSmallTogether) {
   EXPECT_GT(page_files().size(), 3U);
 }
 
-TEST(PageFiles, NameNoOtherOriginAndNothingInline) {
+TEST(PageFiles, UseNoOtherOriginAndNoInlineCode) {
   for (const PageFile& file : page_files()) {
     std::string text(file.content);
     for (const std::string name : {"http://www.w3.org/2000/svg"}) {  // a namespace, never fetched
