@@ -148,7 +148,7 @@ asan:  ## the tests under the address and undefined-behaviour sanitizers
 	@scripts/setup test
 	@cmake --preset asan && cmake --build --preset asan -j $(JOBS) && ctest --preset asan
 
-asan-input:  ## the same for libraries and doors, which read input and hand out memory: what CI runs
+asan-input:  ## the same for libraries and doors, which read input and hand out memory
 	@scripts/setup test
 	@cmake --preset asan && cmake --build --preset asan-input -j $(JOBS) && ctest --preset asan-input $(CTEST_FLAGS)
 
