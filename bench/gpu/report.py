@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Gather the figures of bench/gpu/gpu_check in OUT into gpu.json, gpu.md and costs.json, as far as its logs exist.
+"""Write gpu.json, gpu.md and costs.json from the logs that bench/gpu/gpu_check left in OUT. Missing logs are no error.
 
     report.py OUT
 
 gpu.json is a list of {what, model, numerics, batch, per_s, unit, gpu, driver, ratio_to_paper,
-ratio_to_peer, share_of_limit}; a ratio is null if there is no figure to compare with. `what` is engine or grpc, or for
-comparison the engine with one fixed way of stepping: operations, or clusters of N times M.
+ratio_to_peer, share_of_limit}; a ratio is null if there is no figure to compare with. `what` is engine, grpc, or the
+engine with one fixed way to step: operations, or clusters of N times M.
 
-The limit of a step is the time to move its bytes at the bandwidth that the same run measured: the cache's if
-everything fits there, else that of copies. The bytes are the weights once, and each state read and written. With
-replay, a state is read with half its log, and written once in L steps. Launches and arithmetic do not count. The peer
-is the fastest of the linear loops in PyTorch at that batch.
+The limit of a step is the time to move its bytes at the bandwidth that the same run measured: the bandwidth of the
+cache if everything fits there, else the bandwidth of copies. A step reads the weights once, and reads and writes each
+state. With replay it reads a state with half its log, and writes the state once in L steps. Launches and arithmetic do
+not count. The peer is the fastest of the linear loops in PyTorch at that batch.
 
 costs.json has the constants of layer_cycles() (kernels/cuda/layer_costs.h), as the ceilings of this run measured them.
 `gpu_steps BUNDLE --costs OUT/costs.json` chooses the shapes of clusters with them. Other constants keep their defaults.

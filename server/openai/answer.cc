@@ -31,7 +31,7 @@ int64_t bytes_of_values(const AnswerPrompt& prompt) {
          (prompt.turn ? bytes_of(*prompt.turn) : 0);
 }
 
-// What a part does with its events: sends them, keeps them until the head of the answer is sent, or
+// How a part treats its events: it sends them, keeps them until the head of the answer is sent, or
 // drops them because the answer has ended.
 enum class Way { kOut, kHeld, kDropped };
 

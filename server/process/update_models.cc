@@ -15,8 +15,8 @@ namespace {
 
 using ModelPointer = std::shared_ptr<const ServedModel>;
 
-// The served model with the path and the name that `from` asks for; null if there is none. If two
-// served models were loaded from this path, returns the one with these files.
+// Returns the served model with the path and the name that `from` asks for, or null if no model has
+// them. If two served models were loaded from this path, returns the one with these files.
 ModelPointer served_from(const ServedModels& models, const ModelConfig& from,
                          const FileStamps& files) {
   const auto all = models.all();

@@ -22,7 +22,7 @@ class RawConnection {
   bool is_open() const { return socket_ >= 0; }
   // Sends all bytes. False after a second without progress, or if the peer has closed.
   bool send(std::string_view bytes);
-  // What arrives within `at_most`, up to `bytes` bytes; "" if nothing does, or after the end.
+  // Returns up to `bytes` bytes. Waits `at_most` for them; then, or after the end, returns "".
   std::string receive(size_t bytes, std::chrono::milliseconds at_most);
   // Whether the other side has closed the connection.
   bool is_hung_up_on() const;

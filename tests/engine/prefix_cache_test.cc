@@ -19,7 +19,7 @@ class PrefixCacheTest : public testing::Test {
     cache_.extend(key, values);
     return key;
   }
-  // The length of the longest cached prefix, or -1 if there is none.
+  // The length of the longest cached prefix, or -1 if no prefix is cached.
   int64_t found(const Values& values, const std::string& owner = "ada") {
     const auto key = cache_.find(cache_.begin(owner), values);
     return key ? key->length : -1;

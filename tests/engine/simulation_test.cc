@@ -33,7 +33,7 @@ struct Call {
   bool settled = false;       // its values were checked after its end
   std::vector<int32_t> left;  // the most values that its session held then
 
-  // The session that the call continued or made. Empty if there is none, or none known yet.
+  // The session that the call continued or made. Empty if the server has not named it yet.
   std::string session() const {
     if (request.session) return *request.session;
     return reader->started ? reader->started->session : "";

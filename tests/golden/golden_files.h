@@ -21,7 +21,7 @@ struct Golden {
   std::vector<float> log_prob;  // of every value but the first
 };
 
-// A file of tensors, and one of its tensors. These and load() fail the test if there is none.
+// Read a file of tensors, and one of its tensors. A missing file or tensor fails the test.
 WeightFile open(const std::string& path);
 std::vector<float> read(const WeightFile& file, const std::string& name);
 

@@ -157,7 +157,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t d
   return valid(taken);
 }
 
-// Of four proposals, the first is marked as not supported, and the next two do less than they say.
+// Proposes four algorithms. The first is marked as not supported. The second takes fewer row counts
+// than its peers, and the third needs too large a workspace; neither says so here.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

@@ -31,7 +31,7 @@ double mapped(Activation map, double x) {
   }
 }
 
-// What a mixer needs from kGated.
+// One mixer, as the parameters of kGated that it uses.
 struct Mixer {
   std::string name;
   GatedTerms terms;

@@ -10,7 +10,7 @@ SKIPPED = 77
 
 
 def tool(name):
-    """The path of a tool in build/python or PATH. If there is none, the test ends as skipped."""
+    """The path of a tool in build/python or PATH. Skip the test if it is not installed."""
     found = shutil.which(name, path=str(FOLDER)) or shutil.which(name)
     if found is None:
         print(f"skipped: there is no {name}; scripts/setup test installs it, where PyPI can be reached")

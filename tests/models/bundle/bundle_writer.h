@@ -129,7 +129,7 @@ std::map<std::string, RawTensor> raw_tensors(const Spec& spec, const TensorMap& 
                                              StoredType type);
 
 // Writes config.json and model.safetensors to `directory`, and creates it if necessary.
-// parse_spec() must accept the spec, and the tensors must be those that the spec asks for.
+// parse_spec() must accept the spec, and `tensors` must have every tensor of the spec.
 void write_bundle(const std::string& directory, const Spec& spec, const TensorMap& tensors,
                   StoredType type = StoredType::kF32);
 

@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 
 constexpr auto kTimeout = std::chrono::seconds(60);
 
-// What the endpoints of a test share.
+// The state of a server with one model, which all endpoints of a test use.
 struct Service {
   explicit Service(ServedModel served) {
     state.stall_timeout = std::chrono::milliseconds(100);

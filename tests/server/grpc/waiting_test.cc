@@ -26,7 +26,7 @@ class Stream {
   Stream(TestServer& test, const v1::GenerateRequest& request)
       : reader_(test.inference->Generate(&context_, request)) {}
 
-  // The next event. Fails the test if there is none.
+  // The next event. Fails the test if the stream has ended.
   v1::GenerateResponse read() {
     v1::GenerateResponse response;
     EXPECT_TRUE(reader_->Read(&response));
