@@ -47,7 +47,7 @@ inline constexpr int64_t kMaxSafetensorsHeaderBytes = int64_t{100} << 20;
 namespace limits {
 inline constexpr Limit kSessions{
     "sessions", 0, 0, 1 << 20,
-    "states kept on the device, which is the most sessions at once; 0: as many as fit half "
+    "states kept on the device, and so the maximum number of sessions; 0: as many as fit in half "
     "of the memory that is free after loading, at most 256"};
 inline constexpr Limit kSessionsPerCaller{
     "sessions_per_caller", 0, 0, 1 << 20,
@@ -103,8 +103,9 @@ inline constexpr Limit kConnections{"connections", 256, 1, 65536,
 inline constexpr Limit kConnectionAgeMs{
     "connection_age_ms", 3600000, 1000, (int64_t{1} << 31) - 1,
     "milliseconds after which a connection takes no more calls; running calls continue"};
-inline constexpr Limit kNetworkBytes{"network_bytes", 64 << 20, 4 << 20, int64_t{1} << 40,
-                                     "bytes that messages may hold on their way in and out"};
+inline constexpr Limit kNetworkBytes{
+    "network_bytes", 64 << 20, 4 << 20, int64_t{1} << 40,
+    "bytes of memory for messages while they are received or sent"};
 inline constexpr Limit kCallBytes{"call_bytes", 256 << 20, 1 << 20, int64_t{1} << 40,
                                   "bytes that all calls may hold: requests, answers, streams"};
 inline constexpr Limit kRecordBytes{"record_bytes", 256 << 10, 0, int64_t{1} << 30,

@@ -37,7 +37,9 @@ struct LoadFigures {
 
   int64_t values = 0, messages = 0;  // of all calls; only messages with values
   int64_t good_values = 0;           // of calls that completed in full
-  double good_calls = 0;  // the same calls; each counts as the share of its values in this time
+  // The sum, over the calls that completed in full, of the share of a call's values that arrived
+  // within the measured time.
+  double good_calls = 0;
 
   DurationHistogram first_value;  // from when the call was due to its first value
   DurationHistogram gap;          // between two messages with values of one call
@@ -54,7 +56,7 @@ struct LoadFigures {
 // All figures, with latencies in milliseconds.
 OrderedJson figures_json(const LoadFigures& figures);
 
-// A heading, and a line for each load: the run with the median goodput.
+// A heading, and a line for each load. The line has the figures of the run with the median goodput.
 std::string figures_table(const std::vector<LoadFigures>& runs);
 
 }  // namespace runnel

@@ -1,5 +1,5 @@
-// Measures how long the command line's client takes to fork, export and import states, and how long
-// a copy of the same number of bytes takes in memory.
+// Measures how long the C++ client takes to fork, export and import states, and how long a copy of
+// the same number of bytes takes in memory.
 //
 //   bench_moves ADDRESS SESSION STATE_BYTES SECONDS
 //

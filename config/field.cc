@@ -151,8 +151,8 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(choice_field(
       "storage.sync", "--storage-sync", [](ServerConfig& config) { return &config.storage_sync; },
       {"none", "interval", "each"},
-      "for a directory: when the state of a call is on the disk; none: when the system writes it; "
-      "interval: within about a second; each: before the call ends"));
+      "for a directory: how soon the state after a call is on the disk; none: when the system "
+      "writes it; interval: within about a second; each: before the call ends"));
   fields.push_back(file_field(
       "storage.password_file", "--storage-password-file",
       [](ServerConfig& config) { return &config.storage_password_file; },
@@ -175,8 +175,8 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(storage_time(
       "storage.lease_ms", "--storage-lease-ms",
       [](ServerConfig& config, size_t) { return &config.storage_lease_ms; }, 3000, 600000,
-      "milliseconds after a server's last sign of life in which no other server may take the "
-      "sessions of its running calls"));
+      "milliseconds that a server's lease on the session of a running call lasts after each "
+      "renewal; until the lease ends, no other server may take the session"));
   fields.push_back(storage_time(
       "storage.timeout_ms", "--storage-timeout-ms",
       [](ServerConfig& config, size_t) { return &config.storage_timeout_ms; }, 100, 60000,
@@ -184,8 +184,8 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(integer_field(
       "storage.log_bytes", "--storage-log-bytes",
       [](ServerConfig& config, size_t) { return &config.storage_log_bytes; }, 1 << 20,
-      "bytes of a session's log of calls, which replaces writing the state after each call; "
-      "0: no log"));
+      "bytes of a session's log: while it has room, calls that can be replayed are saved "
+      "there instead of the state; 0: no log"));
   fields.push_back(integer_field(
       "storage.answer_bytes", "--storage-answer-bytes",
       [](ServerConfig& config, size_t) { return &config.storage_answer_bytes; }, 1 << 20,
@@ -221,8 +221,8 @@ void add_device_fields(std::vector<Field>& fields) {
   fields.push_back(integer_field(
       "context", "--context", [](ServerConfig& config, size_t) { return &config.context; },
       kMaxContext,
-      "most positions of a session, for models with attention; 0: the model's own, at most "
-      "4096"));
+      "maximum number of positions of a session, for models with attention; 0: the model's own, "
+      "at most 4096"));
   fields.push_back(choice_field(
       "cache", "--cache", [](ServerConfig& config) { return &config.cache; },
       {"auto", "fp32", "bf16"},
@@ -231,12 +231,13 @@ void add_device_fields(std::vector<Field>& fields) {
   fields.push_back(gpu_field(
       "kernels", "--kernels", [](ServerConfig& config) { return &config.kernels; },
       {"own", "cublas"},
-      "on a GPU: what computes matrix products: own kernels, or NVIDIA's cuBLASLt"));
+      "on a GPU: the kernels that compute matrix products; own: runnel's; cublas: those of "
+      "NVIDIA's cuBLASLt"));
   fields.push_back(gpu_field(
       "gpu_state", "--gpu-state", [](ServerConfig& config) { return &config.gpu_state; },
       {"plain", "replay"},
-      "on a GPU: plain: states are written back at each step; replay: once in several steps, "
-      "with a log of the inputs since then"));
+      "on a GPU: how often states are written back; plain: at each step; replay: once in several "
+      "steps, with a log of the inputs since the last time"));
   was_called(fields.back(), "state", "--state");
   fields.push_back(gpu_field(
       "prompts", "--prompts", [](ServerConfig& config) { return &config.prompts; },
@@ -262,8 +263,8 @@ std::vector<Field> make_fields() {
   fields.push_back(switch_field(
       "insecure_public", "--insecure-public",
       [](ServerConfig& config) { return &config.insecure_public; },
-      "listen on an address that other machines reach, although calls need no key or send it "
-      "without TLS"));
+      "allow an address that other machines can reach, even if calls need no key, or send their "
+      "keys without TLS"));
   fields.push_back(file_field(
       "tls.cert", "--tls-cert", [](ServerConfig& config) { return &config.tls_cert; },
       "PEM file of the server's certificate and its chain; the port at address then accepts "
@@ -291,7 +292,8 @@ std::vector<Field> make_fields() {
   add_storage_fields(fields);
   fields.push_back(optional_text_field(
       "rewind", "--rewind", [](ServerConfig& config) { return &config.rewind; },
-      "W,N: sessions can go back to their last W positions, by a snapshot every N values"));
+      "W,N: sessions can go back to any of their last W positions; the server keeps a snapshot "
+      "every N values"));
   add_device_fields(fields);
   add_log_fields(fields);
   size_t index = 0;

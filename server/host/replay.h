@@ -53,8 +53,8 @@ class Replay : public std::enable_shared_from_this<Replay> {
 
   // On the thread of KeptSessions::replays().
   Done done_;
-  std::shared_ptr<TokenStream> stream_;  // of the call that runs, which keeps this object
-  int64_t position_ = -1;                // where it has ended
+  std::shared_ptr<TokenStream> stream_;  // of the running call; keeps this object alive
+  int64_t position_ = -1;                // the position at which that call has ended
   uint64_t sampled_ = kNoValues;         // as LoggedCall::sampled
 };
 

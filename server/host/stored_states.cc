@@ -18,7 +18,8 @@ namespace runnel {
 namespace {
 
 constexpr auto kMost = std::chrono::minutes(1);
-constexpr int64_t kBesideState = int64_t{2} << 20;  // maximum bytes of a file without its state
+// The maximum number of bytes of a file in addition to its state.
+constexpr int64_t kBesideState = int64_t{2} << 20;
 constexpr size_t kMostStates = 4096;
 
 // The names NAME of the files NAME.state, in ascending order.

@@ -98,7 +98,8 @@ OrderedJson value_of(std::string_view text, const std::string& key, const Ordere
   return json.ok() ? std::move(*json) : OrderedJson(text);
 }
 
-// Takes the text before `end` from `text`, and `end` itself.
+// Removes everything up to and including `end` from `text`, and returns the part before `end`. If
+// there is no `end`, returns none, and `text` does not change.
 std::optional<std::string_view> take_until(std::string_view& text, std::string_view end) {
   const size_t at = text.find(end);
   if (at == std::string_view::npos) return {};
@@ -135,7 +136,8 @@ std::optional<ToolCall> xml_call(std::string_view text, const OrderedJson& tools
 }
 
 Calls read_xml(std::string_view body, const OrderedJson& tools) {
-  // If the outer tags are omitted, the opening and the closing tag are already removed.
+  // If the model omitted the outer tags, <function= and </function> were the tags of the call, and
+  // `body` is the text between them.
   if (!stripped(body).starts_with("<function=")) {
     auto call = xml_call(body, tools);
     return call ? Calls({std::move(*call)}) : Calls();

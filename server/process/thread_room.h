@@ -14,7 +14,7 @@ namespace runnel {
 // gRPC's threads.
 int64_t threads_for(const ServerConfig& config);
 
-// The limits on threads, as "; the user may have 100 (ulimit -u, LimitNPROC)".
+// The limits on threads, to append to a message: "; the user may have 100 (ulimit -u, LimitNPROC)".
 std::string limits_on_threads();
 
 // Starts `needed` threads at the same time, checks whether the process may have `bytes` more

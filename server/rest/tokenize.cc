@@ -16,11 +16,15 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kTokenBytes = 64;      // of a token in an answer, which doubles as it grows
-constexpr int64_t kAnswerFactor = 40;    // of text: twice in the answer, escaped, and as it grows
-constexpr int64_t kCharacterFactor = 3;  // of a byte that is not a character
+// Memory for one token in an answer. The answer's buffers double when they grow.
+constexpr int64_t kTokenBytes = 64;
+// Memory for one byte of text in an answer. The answer has the text twice, escaped, and its buffers
+// double when they grow.
+constexpr int64_t kAnswerFactor = 40;
+// A byte that is not part of a character becomes U+FFFD, which has three bytes.
+constexpr int64_t kCharacterFactor = 3;
 
-// llama-server's field or vLLM's.
+// The text is in llama-server's field `content` or in vLLM's field `prompt`.
 std::string text_of(RequestFields& fields) {
   const auto content = fields.text("content");
   const auto prompt = fields.text("prompt");
@@ -48,7 +52,7 @@ Fault tokenize(ShortCall& call) {
   return {};
 }
 
-// As in vLLM, but with `?model=`: describes the text of the value that ends the model's texts.
+// Answers with the text of the model's end-of-text token, as vLLM does. `?model=` names the model.
 Fault describe_tokenizer(ShortCall& call) {
   const std::string model = query_of(call.request.target, "model");
   if (Fault fault = call.find_model(model); !fault.ok()) return fault;
