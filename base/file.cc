@@ -34,7 +34,8 @@ bool write_all(int descriptor, std::string_view bytes) {
   return true;
 }
 
-// The last steps with an open file, after its bytes are written. False: errno says why they failed.
+// The steps between writing the last byte of a file and closing it. False: a step failed, and errno
+// says why.
 using Finish = std::function<bool(int descriptor)>;
 
 // Returns 0, or the errno of the step that failed.
@@ -65,7 +66,7 @@ Status write_in_place(const std::string& path, std::string_view bytes, int mode,
 }  // namespace
 
 Result<RegularFile> RegularFile::open(const std::string& path) {
-  // O_NONBLOCK: open() would wait for the writer of a named pipe.
+  // Without O_NONBLOCK, open() of a named pipe would wait for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   const int error = errno;
   RegularFile file(path, descriptor);

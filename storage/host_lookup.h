@@ -17,7 +17,7 @@ namespace runnel {
 class HostLookup {
  public:
   using Addresses = std::shared_ptr<const addrinfo>;
-  // As getaddrinfo(3).
+  // A function with the parameters and the result of getaddrinfo(3).
   using Lookup = std::function<int(const char*, const char*, const addrinfo*, addrinfo**)>;
 
   // `lookup` replaces the system's lookup in tests.
@@ -27,8 +27,9 @@ class HostLookup {
 
   // The addresses of `host`, which must be the same in every call. A numeric address needs no
   // lookup. UNAVAILABLE says why there are no addresses. A lookup that exceeds the time limit
-  // continues on a separate thread, which ends with the process at the latest. Until it is over,
-  // later calls wait for it, so there is at most one such thread.
+  // continues on a separate thread, which ends with the process at the latest. While that lookup
+  // runs, later calls wait for its result instead of starting another one, so there is at most one
+  // such thread.
   Result<Addresses> find(const std::string& host, const std::string& port,
                          std::chrono::steady_clock::time_point until);
 

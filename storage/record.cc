@@ -72,17 +72,18 @@ std::vector<std::string> log_of(const Fields& fields, Faults& faults) {
   return log;
 }
 
-// A call that has ended holds nothing, so the later of two ends has no effect.
+// Whether the call still holds the session. It does not after it has ended, so ending it a second
+// time changes nothing.
 bool holds(const Record& record, const Holder& holder) {
   return record.until != 0 && record.epoch == holder.epoch && record.owner == holder.owner;
 }
 
-// Epochs grow with the time, and random bits separate those of the same millisecond. So no epoch
-// occurs twice:
-// - A session that is deleted and made again has no earlier epoch: otherwise a late writer of the
-//   old session would pass for one of the new.
-// - If a store loses its last writes, a call that begins again gets another epoch than the lost
-//   call: otherwise a server with a copy of the lost state would take it for the new one.
+// Epochs grow with the time, and random bits distinguish epochs of the same millisecond. So no
+// epoch is used twice. This matters in two cases:
+// - A session is deleted and made again. If it got an epoch of the old session, a late write to the
+//   old session would be accepted for the new one.
+// - A store loses its last writes, and a call begins again. If it got the epoch of the lost call, a
+//   server that still has a copy of the lost state would take it for the new state.
 int64_t epoch_after(int64_t epoch, int64_t now) {
   std::random_device device;
   return std::max(epoch, now * kEpochsPerMs) + 1 + device() % (kEpochsPerMs / 2);

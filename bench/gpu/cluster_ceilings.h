@@ -1,6 +1,6 @@
 // Kernels that time single instructions of the whole-model kernel: stores to another block of the
-// cluster, bulk copies to shared memory, and loads and stores of states. A kernel whose waits give
-// up sets *gave_up.
+// cluster, bulk copies to shared memory, and loads and stores of states. A kernel sets *gave_up if
+// one of its waits times out.
 #pragma once
 
 #include <cstdint>
@@ -112,10 +112,13 @@ __global__ void __launch_bounds__(kThreads)
 // blocks, and refills a slot once every block has received it. Each warp handles four slots.
 struct Ring {
   const char* weights;
-  int first;         // slot of the weights that the ring begins with
-  uint32_t area;     // address of the first slot in shared memory
-  uint32_t filled;   // barriers of the slots: the bytes have arrived
-  uint32_t emptied;  // likewise, for slots that this block fills: all blocks have the bytes
+  int first;      // slot of the weights that the ring begins with
+  uint32_t area;  // address of the first slot in shared memory
+  // The address of one barrier for each slot. It completes when the slot's bytes have arrived.
+  uint32_t filled;
+  // The same for the slots that this block fills. A barrier completes when all blocks have received
+  // the slot's bytes.
+  uint32_t emptied;
   int64_t begin;
 
   __device__ static int reader(int slot) { return slot * cluster::blocks() / kSlots; }
@@ -147,7 +150,8 @@ struct Ring {
 };
 #endif
 
-// `apart`: clusters begin at different places in the weights.
+// Copies the weights through the Ring of each cluster. `apart`: the clusters begin at different
+// places in the weights; otherwise all begin at the start.
 __global__ void __launch_bounds__(kThreads)
     bulk_ring(const char* weights, bool apart, [[maybe_unused]] int* gave_up) {
 #ifdef RUNNEL_CLUSTER_ASM

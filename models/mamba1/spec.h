@@ -30,15 +30,16 @@ struct Mamba1Spec {
   bool tied = true;    // the head is the embedding
   int table_rows = 0;  // of embedding and head: Spec::vocabulary, then padding
 
-  // Whether the file names the embedding backbone.embedding.weight, as state-spaces does. Hugging
-  // Face names it backbone.embeddings.weight.
+  // True if the embedding has the name backbone.embedding.weight, as in files of state-spaces. In
+  // Hugging Face's files its name is backbone.embeddings.weight.
   bool state_spaces_names = false;
 
   // The name of the embedding.
   const char* embedding() const {
     return state_spaces_names ? "backbone.embedding.weight" : "backbone.embeddings.weight";
   }
-  // The channels of one head of the recurrence, which are the columns of its state.
+  // The number of channels in one head of the recurrence. Each channel is a column of the head's
+  // state.
   int head_size() const;
 };
 

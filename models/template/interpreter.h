@@ -17,7 +17,8 @@ class Interpreter {
   // `variables`: the template's global variables.
   Interpreter(Runtime& run, std::vector<std::pair<std::string, Value>> variables);
 
-  // Runs the statements, and returns the text that they print. Throws a Fault with its line.
+  // Runs the statements, and returns the text that they print. Throws a Fault that has the line of
+  // the template at which it failed.
   MarkedText run(const std::vector<Node>& statements);
 
  private:
@@ -72,9 +73,9 @@ class Interpreter {
   Runtime& run_;
   const std::vector<std::pair<std::string, Value>> variables_;
   std::vector<Scope> scopes_;
-  size_t scope_ = 0;  // the innermost
+  size_t scope_ = 0;  // the index of the innermost scope
   int64_t serial_ = 0;
-  std::vector<Value> loops_;  // the variables `loop`, by depth
+  std::vector<Value> loops_;  // the variable `loop` for each depth of nested loops
   int loop_depth_ = 0;
   int depth_ = 0;
   int macro_depth_ = 0;

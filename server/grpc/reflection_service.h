@@ -9,8 +9,8 @@
 
 namespace runnel {
 
-// Answers grpc.reflection.v1alpha from the messages that are linked into the program. `services`
-// are the names that it lists. gRPC's own reflection service runs a thread for each call and
+// Answers grpc.reflection.v1alpha from the protobuf descriptors that are linked into the program,
+// and lists the names in `services`. gRPC's own reflection service runs a thread for each call and
 // bypasses grpc::ContextAllocator, so a flood of its calls would not be counted.
 std::unique_ptr<grpc::Service> make_reflection_service(std::vector<std::string> services);
 

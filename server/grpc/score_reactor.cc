@@ -42,11 +42,12 @@ class ScoreReactor final : public ScoreBase {
  private:
   // The contents of the first message.
   struct Start {
-    std::string session;  // the session to start from, until an answer names it; empty: none
-    std::string model;    // under the name that the caller used
+    std::string session;  // the session to start from, cleared once an answer names it; empty: none
+    std::string model;    // the model's name, as the caller wrote it
   };
 
-  // Where a message goes. The reactor may already be gone.
+  // The objects that feed() uses. It may run on another thread after the reactor has been deleted,
+  // so it does not use the reactor itself.
   struct Chunk {
     ServerContext& state;
     std::shared_ptr<ScoringCall> call;
@@ -77,7 +78,7 @@ class ScoreReactor final : public ScoreBase {
     }
     const auto asked = duration_of(message.max_queue_time(), fields::kMaxQueueTime);
     if (!asked.ok()) return asked.status();
-    // A call that keeps its session needs no additional state.
+    // A call with `keep` uses its session's own state, so by default it does not wait for one.
     const bool says = message.has_max_queue_time() || message.keep();
     const bool begin = message.has_begin() ? message.begin() : message.has_text();
     chunk.start->session = message.origin().session();
@@ -109,7 +110,7 @@ class ScoreReactor final : public ScoreBase {
     return {};
   }
 
-  // The answer to the previous chunk, if any, has been sent.
+  // Called when the answer to the previous chunk, if there is one, has been sent.
   void read() override {
     bytes_in_.Clear();
     bytes_out_.Clear();

@@ -24,7 +24,7 @@ struct AnswerRequest {
   bool wants_tokens() const { return logprobs || return_token_ids; }
 };
 
-// Each reads some fields of a body.
+// Each of these functions reads some fields of a request's body.
 
 // `stop`: a text or a list of texts. The engine checks their number and lengths.
 void read_stop(RequestFields& fields, AnswerRequest& request);

@@ -1,4 +1,5 @@
-// The part of /openapi.json about the paths of OpenAI's API: openapi.json of this folder.
+// The part of /openapi.json that describes the paths of OpenAI's API. The build takes it from
+// openapi.json in this folder.
 #pragma once
 
 #include <string_view>

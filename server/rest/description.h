@@ -1,4 +1,5 @@
-// The part of /openapi.json about runnel's own paths: openapi.json of this folder.
+// The part of /openapi.json that describes runnel's own paths. The build takes it from openapi.json
+// in this folder.
 #pragma once
 
 #include <string_view>
