@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Measures hybrids on this machine's CPU beside llama.cpp, at several positions, and writes it down.
+"""Measures hybrid models on this machine's CPU, in runnel and llama.cpp, and writes docs/benchmarks/hybrids.md.
 
-Random weights of published sizes in bf16, the same for both: as transformers names them for runnel, GGUF for llama.cpp.
-Round after round and model after model, in turns, one program at a time: an engine of runnel, and llama-batched-bench.
+Both load the same random weights of published sizes in bf16: runnel the files of transformers, llama.cpp GGUF. In every
+round each model is measured in both, one program at a time: `runnel bench` and llama-batched-bench.
 
     bench/report/bench_hybrids.py              # make bench-hybrids: builds what is missing, writes hybrids.md
     bench/report/bench_hybrids.py --models 350M --rounds 1 --docs build/bench/text
 
 llama.cpp is built from the sources in PyPI's llama-cpp-python, under build/bench/text, as bench_text.py does. If it
-cannot be had it is left out, and the page says why. Needs a built runnel, Python with numpy and venv, a C++ compiler
-and cmake, 16 GB of memory and of disk.
+cannot be built, the page has runnel's figures only and says why. Needs a built runnel, Python with numpy and venv, a
+C++ compiler and cmake, 16 GB of memory and of disk.
 """
 
 import json
@@ -38,7 +38,7 @@ MODELS = {
 
 
 class HybridFiles(Files):
-    """A hybrid's files for both, made where they are missing."""
+    """The files of a hybrid model for runnel and llama.cpp. make() makes the missing ones."""
 
     def make(self):
         if not (self.bundle / "model.safetensors").exists():
@@ -85,8 +85,8 @@ def runnel_engine(bench, files):
 
 
 def llama_bench(bench, files):
-    """Without sampling: it feeds random values. Every sequence reads a prompt of its own, as a shared one would be read
-    once for all of them."""
+    """Does not sample, but feeds random values. Each sequence reads its own prompt, because llama-batched-bench would
+    read a shared prompt only once."""
 
     def output(*words, context=CONTEXT):
         common = ["-m", files.gguf, "-t", cores(), "-tb", cores(), "-c", SLOTS * context, "-b", UBATCH, "-ub", UBATCH]
@@ -153,7 +153,7 @@ def measure(arguments):
 
 
 def least_seconds(figures, model, position, batch):
-    """Of a step: weights, caches and states from memory, states back; at the same time the products."""
+    """The least time of a step: to read weights, caches and states and write states, or to compute the products."""
     sizes = figures["models"][model]
     read = sizes["step_bytes"] + batch * position * sizes["position_bytes"]
     states = 2 * batch * sizes["state_bytes"] / text_page.limit(figures, "dram_update_gbps")
@@ -162,7 +162,7 @@ def least_seconds(figures, model, position, batch):
 
 
 def pair(figures, model, name, digits=1):
-    """Both figures, and how many times the second the first is."""
+    """Both figures, and the ratio of the first to the second."""
     ours, theirs = (text_page.figure(figures, model, way, name) for way in WAYS)
     shown = (text_page.shown(ours, digits), text_page.shown(theirs, digits), text_page.times(ours, theirs))
     return ours, [f"**{shown[0]}**", shown[1], f"**{shown[2]}**"]
@@ -199,26 +199,26 @@ def memory(figures):
 
 def page(figures):
     about, disturbed = figures["machine"], figures["machine"]["disturbed"]
-    busy = "" if disturbed <= 0.1 else f" **Others used up to {disturbed:.0%} of the machine beside a measurement.**"
+    busy = "" if disturbed <= 0.1 else f" **Other programs used up to {disturbed:.0%} of the machine meanwhile.**"
     return f"""# Hybrids on the CPU
 
-Written by `make bench-hybrids`. Models of published sizes with random weights in bf16, the same for both: the files of
-transformers for runnel; GGUF in bf16, by llama.cpp's own converter, for
-[llama.cpp](https://github.com/ggml-org/llama.cpp), built from the sources in PyPI's llama-cpp-python
+`make bench-hybrids` wrote this page. The models have published sizes and random weights in bf16. runnel loads the files
+of transformers, and [llama.cpp](https://github.com/ggml-org/llama.cpp) loads the same weights as GGUF, written by its
+own converter. llama.cpp was built from the sources in PyPI's llama-cpp-python
 {figures["versions"]["llama-cpp-python"]}. Both keep keys and values in 16 bits.
 
-{about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}, a thread on each;
-load average at start {about["load_average"]:.2f}.{busy} Medians of {figures["rounds"]} rounds, in turns, one program at
-a time; runnel's numerics are {figures["numerics"]}.
+The machine: {about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}, one thread on
+each, load average {about["load_average"]:.2f} at the start.{busy} The figures are medians of {figures["rounds"]}
+rounds. One program ran at a time, in turns. runnel's numerics are {figures["numerics"]}.
 {text_page.missing(figures)}
 ## Decoding, values per second of all sequences together
 
-Every sequence has read the number of values in the column `position` before.
+Before the measurement, each sequence has read as many values as the column `position` says.
 
 {decoding(figures)}
-`runnel` is an engine in one process, sampling and the copies of the first sequence's state included; `llama.cpp` is
-`llama-batched-bench`, which does not sample. A step reads its weights once, the keys and values of all sequences, and
-reads and writes their recurrent states; memory or arithmetic, whichever is slower, is the limit.
+`runnel` is an engine in one process; its figures include sampling and the copies of the first sequence's state.
+`llama.cpp` is `llama-batched-bench`, which does not sample. A step reads the weights once, reads the keys and values of
+all sequences, and reads and writes their recurrent states. Memory or arithmetic, whichever is slower, sets the limit.
 
 ## Prompts, values per second of one prompt
 
@@ -226,7 +226,7 @@ reads and writes their recurrent states; memory or arithmetic, whichever is slow
 ## Memory of a session
 
 {memory(figures)}
-runnel takes all of it when the server starts, for every session.
+runnel allocates this memory for every session when the server starts.
 
 ## Reproduce
 
@@ -234,7 +234,7 @@ runnel takes all of it when the server starts, for every session.
 make bench-hybrids
 ```
 
-[hybrids_figures.json](hybrids_figures.json) has every run, `bench/report/bench_hybrids.py` every command.
+[hybrids_figures.json](hybrids_figures.json) has every run. `bench/report/bench_hybrids.py` has every command.
 """
 
 
