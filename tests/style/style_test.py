@@ -73,7 +73,6 @@ LONG_FILES = {
     "tests/models/bundle/config_test.cc": "a table of faults, and the message of each",
     "tests/python/test_client.py": "one test of a call of the Python client after the other",
     "tests/python/test_convert.py": "one test of a checkpoint's form after the other",
-    "tests/server/http/http_server_test.cc": "one test of a rule of HTTP after the other",
 }
 # The files of server/ that read the machine's clock instead of ServerContext::clock, and the reasons.
 MACHINE_TIME = {
