@@ -79,8 +79,8 @@ def runnel_engine(bench, files):
         bench.numerics[found["numerics"]] = None
         figures |= {f"{position}/{one['batch']}": one["values_per_s"] for one in found["throughput"]}
     for prompt in PROMPTS:
-        figures[f"prompt/{prompt}"] = told("prompts", "--prompt", prompt)["prompts"]["values_per_s"]
-    figures["session_bytes"] = told("memory", context=SESSION)["memory"]["state_bytes"]
+        figures[f"prompt/{prompt}"] = told("prompts", "--batch", 1, "--prompt", prompt)["prompts"]["values_per_s"]
+    figures["session_bytes"] = told("memory", "--batch", 1, context=SESSION)["memory"]["state_bytes"]
     return figures
 
 
