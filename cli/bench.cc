@@ -133,7 +133,10 @@ class Bench {
 
   Status run_engine(const std::set<std::string>& what) {
     const Clock clock;
-    const int most = *std::max_element(options_.batches.begin(), options_.batches.end());
+    // A prompt is read in one session.
+    const int most = what.contains("engine")
+                         ? *std::max_element(options_.batches.begin(), options_.batches.end())
+                         : 1;
     const Result<MeasuredModel> subject = this->subject(most);
     if (!subject.ok()) return subject.status();
     const Result<ServedModel> model =

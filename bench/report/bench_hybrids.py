@@ -199,7 +199,9 @@ def memory(figures):
 
 def page(figures):
     about, disturbed = figures["machine"], figures["machine"]["disturbed"]
-    busy = "" if disturbed <= 0.1 else f" **Other programs used up to {disturbed:.0%} of the machine meanwhile.**"
+    busy = (
+        "" if disturbed <= 0.1 else f" **Other programs used up to {disturbed:.0%} of the processors during a round.**"
+    )
     return f"""# Hybrids on the CPU
 
 `make bench-hybrids` wrote this page. The models have published sizes and random weights in bf16. runnel loads the files

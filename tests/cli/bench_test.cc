@@ -186,6 +186,7 @@ TEST_F(BenchTest, MeasuresTheCostOfPositions) {
 TEST_F(BenchTest, MeasuresHowFastAPromptIsRead) {
   use_bundle(small_symbol_spec());
   options_.what = {"prompts"};
+  options_.batches = {1 << 20};  // for other measurements; a prompt needs one session
   options_.prompt = 40;
   const OrderedJson all = figures();
   EXPECT_FALSE(all.contains("throughput"));

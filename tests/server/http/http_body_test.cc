@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// The next piece of a body, or "!" and the reason why there is none.
+// Asks for the next piece of a body. The future gets the piece, or "!" and an error message.
 std::future<std::string> ask_for_piece(HttpReply& reply) {
   const auto told = std::make_shared<std::promise<std::string>>();
   reply.read([told](HttpPiece next) {
@@ -27,7 +27,7 @@ std::string piece_of(HttpReply& reply) {
   return piece.wait_for(kPatience) == std::future_status::ready ? piece.get() : "nothing came";
 }
 
-// All pieces of a body, or "!" and the reason why one is missing.
+// The whole body, or "!" and the error message of the first piece that failed.
 std::string pieces_of(HttpReply& reply) {
   std::string body;
   for (std::string piece; !(piece = piece_of(reply)).empty(); body += piece) {

@@ -170,8 +170,8 @@ TEST_F(ImpatientHttpServerTest, AnIdleStreamGetsHeartbeats) {
   reply.end();
 }
 
-// While it exists, the process can open no files except those that give() allows. The sanitizer for
-// undefined behaviour opens a pipe to check an object's type, and fails without one, so the asan
+// Uses up all file descriptors of the process until it is destroyed. give() frees some of them. The
+// sanitizer for undefined behaviour needs a descriptor to check an object's type, so the asan
 // preset skips tests with "Descriptor" in their names.
 class NoDescriptors {
  public:

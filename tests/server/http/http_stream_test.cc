@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Counts the results that a chunk's writer is told.
+// Counts how many chunks were sent and how many were lost.
 struct Told {
   std::atomic<int> taken = 0, lost = 0;
   std::function<void(bool)> teller() {
