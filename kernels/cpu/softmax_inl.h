@@ -24,6 +24,13 @@ inline void store_cached(float x, uint16_t* to) {
   *to = static_cast<uint16_t>(x == x ? (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16 : 0x7fc0U);
 }
 
+// Prefetches the numbers [from, from + count) into the L2 cache.
+template <typename Number>
+inline void prefetch(const Number* from, int count) {
+  constexpr int kLine = 64 / sizeof(Number);
+  for (int i = 0; i < count; i += kLine) __builtin_prefetch(from + i, 0, 2);
+}
+
 // ---- rotation -----------------------------------------------------------------------------------
 
 // to [dk] = by * from, with the first numbers of `from` rotated by the angles of the position.
@@ -100,9 +107,9 @@ constexpr int kScoreVectors = kPageVectors < 8 ? 4
 static_assert(kPageVectors % 4 == 0 && (kPageVectors < 8 || kPageVectors % 8 == 0));
 
 // Computes p = q . k of each position of a page, for kN queries. Each sum adds its products in
-// order.
+// order. Prefetches the keys of the next page meanwhile.
 template <int kN, typename Number>
-inline void score_page(Query* queries, int dk, const Number* keys) {
+inline void score_page(Query* queries, int dk, const Number* keys, const Number* next) {
   constexpr int kV = kScoreVectors<kN>;
   for (int first = 0; first < kPageVectors; first += kV) {
     Reg sum[kN][kV];
@@ -113,6 +120,8 @@ inline void score_page(Query* queries, int dk, const Number* keys) {
     }
     const Number* at = keys + first * kLanes;
     for (int i = 0; i < dk; ++i, at += kPagePositions) {
+      prefetch(next, kV * kLanes);
+      next += kV * kLanes;
       Reg key[kV];
 #pragma GCC unroll 16
       for (int j = 0; j < kV; ++j) key[j] = load_cached(at + j * kLanes, kLanes);
@@ -129,6 +138,17 @@ inline void score_page(Query* queries, int dk, const Number* keys) {
       for (int j = 0; j < kV; ++j) store(queries[n].p + (first + j) * kLanes, sum[n][j]);
     }
   }
+}
+
+// The largest of `most` and p [kPagePositions]. A NaN is ignored, because max() returns its second
+// argument if the first is a NaN.
+inline float largest(const float* p, float most) {
+  Reg all = set1(most);
+  for (int j = 0; j < kPageVectors; ++j) all = max(load(p + j * kLanes), all);
+  float lane[kLanes];
+  store(lane, all);
+  for (int j = 0; j < kLanes; ++j) most = lane[j] > most ? lane[j] : most;
+  return most;
 }
 
 // p [kPagePositions] = exp(p - most). Returns their sum, for which it repeatedly adds the second
@@ -150,8 +170,7 @@ inline float weigh_page(float most, float* p) {
 inline float weigh(Query& query, int visible) {
   Attended& to = query.segment;
   for (int j = visible; j < kPagePositions; ++j) query.p[j] = -__builtin_inff();
-  float most = to.most;
-  for (int j = 0; j < visible; ++j) most = query.p[j] > most ? query.p[j] : most;
+  const float most = largest(query.p, to.most);
   const float keep = exp_of(to.most - most);
   const float more = weigh_page(most, query.p);
   to.total = number_of(multiply_add(set1(to.total), set1(keep), set1(more)));
@@ -161,10 +180,10 @@ inline float weigh(Query& query, int visible) {
 
 // o = keep o + the sum of p_j v_j over positions [first, last) of a page, in ascending order, for
 // kN queries. It computes kC vectors of columns of o, from `column` on. The last vector has n
-// numbers.
+// numbers. Prefetches the same numbers of the next page meanwhile.
 template <int kN, int kC, typename Number>
 inline void add_columns(Query* queries, const float* keep, int first, int last,
-                        const Number* values, int dv, int column, int n) {
+                        const Number* values, const Number* next, int dv, int column, int n) {
   Reg sum[kN][kC];
 #pragma GCC unroll 16
   for (int i = 0; i < kN; ++i) {
@@ -175,7 +194,9 @@ inline void add_columns(Query* queries, const float* keep, int first, int last,
     }
   }
   const Number* at = values + int64_t{first} * dv + column;
-  for (int j = first; j < last; ++j, at += dv) {
+  const Number* ahead = next + (int64_t{column} * kPagePositions + first * kC * kLanes);
+  for (int j = first; j < last; ++j, at += dv, ahead += kC * kLanes) {
+    prefetch(ahead, kC * kLanes);
     Reg value[kC];
 #pragma GCC unroll 16
     for (int c = 0; c < kC; ++c) {
@@ -200,15 +221,15 @@ inline void add_columns(Query* queries, const float* keep, int first, int last,
 
 template <int kN, typename Number>
 inline void add_values(Query* queries, const float* keep, int first, int last, const Number* values,
-                       int dv) {
+                       const Number* next, int dv) {
   constexpr int kC = kN > 1 ? 2 : 4;
   int column = 0;
   for (; column + kC * kLanes <= dv; column += kC * kLanes) {
-    add_columns<kN, kC>(queries, keep, first, last, values, dv, column, kLanes);
+    add_columns<kN, kC>(queries, keep, first, last, values, next, dv, column, kLanes);
   }
   for (; column < dv; column += kLanes) {
     const int n = dv - column < kLanes ? dv - column : kLanes;
-    add_columns<kN, 1>(queries, keep, first, last, values, dv, column, n);
+    add_columns<kN, 1>(queries, keep, first, last, values, next, dv, column, n);
   }
 }
 
@@ -218,7 +239,10 @@ template <int kN, typename Number>
 inline void add_page(const AttendArgs& args, Query* queries, int64_t page) {
   const auto* keys = reinterpret_cast<const Number*>(args.keys + page * args.page_bytes);
   const auto* values = reinterpret_cast<const Number*>(args.values + page * args.page_bytes);
-  score_page<kN>(queries, args.dk, keys);
+  // The last query sees the most positions.
+  const bool is_last = queries[kN - 1].count <= (page + 1) * kPagePositions;
+  const int64_t next = is_last ? 0 : args.page_bytes / int64_t{sizeof(Number)};
+  score_page<kN>(queries, args.dk, keys, keys + next);
   int visible[kN];
   float keep[kN];
   int common = kPagePositions;
@@ -228,11 +252,11 @@ inline void add_page(const AttendArgs& args, Query* queries, int64_t page) {
     common = visible[n] < common ? visible[n] : common;
     keep[n] = weigh(queries[n], visible[n]);
   }
-  add_values<kN>(queries, keep, 0, common, values, args.dv);
+  add_values<kN>(queries, keep, 0, common, values, values + next, args.dv);
   const float one = 1.0F;
   for (int n = 0; n < kN; ++n) {
     if (visible[n] == common) continue;
-    add_values<1>(queries + n, &one, common, visible[n], values, args.dv);
+    add_values<1>(queries + n, &one, common, visible[n], values, values + next, args.dv);
   }
 }
 

@@ -63,13 +63,31 @@ struct Int8Rows {
   static RUNNEL_INLINE Reg multiply(Reg x, Reg w, Reg sum) { return fused(x, w, sum); }
 };
 
-// Prefetch distance in a panel that comes from memory, in bytes.
+// Prefetch distances in a panel, in bytes: from the L2 cache to the L1 cache, and from memory to
+// the L2 cache.
+constexpr int64_t kStepNear = 1024;
 constexpr int64_t kStepAhead = 8192;
+
+// Where a tile prefetches from memory next, and how far it advances with each two inputs.
+struct Ahead {
+  const std::byte* at;
+  int64_t bytes;
+};
+
+// For block `block` of `blocks` blocks of rows, at panel `w`. A single block prefetches its own
+// panel. Of several blocks, each prefetches a part of the next panel, so that memory is read all
+// the time.
+inline Ahead ahead_of(const std::byte* w, int64_t panel_bytes, int block, int blocks, bool is_last,
+                      int bytes) {
+  if (blocks == 1) return {w + kStepAhead, bytes};
+  if (is_last) return {w, 0};
+  return {w + panel_bytes + panel_bytes / blocks * block, bytes / blocks};
+}
 
 // Adds the products of one step of a panel to the sums of kN rows, which are `x_stride` numbers
 // apart.
 template <typename Kept, int kN>
-RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w, int64_t ahead,
+RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w, Ahead& ahead,
                             Reg (&sum)[kN][2]) {
   Reg evens[kN][2];
   Reg odds[kN][2];
@@ -77,8 +95,11 @@ RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w
   for (int i = 0; i < kN; ++i) {
     evens[i][0] = evens[i][1] = odds[i][0] = odds[i][1] = set1(0.0F);
   }
-  for (int k = 0; k < Kept::kNumbers; k += 2, w += Kept::kBytes) {
-    for (int line = 0; line < Kept::kBytes; line += 64) __builtin_prefetch(w + line + ahead);
+  for (int k = 0; k < Kept::kNumbers; k += 2, w += Kept::kBytes, ahead.at += ahead.bytes) {
+    for (int line = 0; line < Kept::kBytes; line += 64) {
+      __builtin_prefetch(ahead.at + line, 0, 2);
+      __builtin_prefetch(w + line + kStepNear);
+    }
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
       Reg low;
@@ -101,9 +122,8 @@ RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w
 }
 
 // Computes kN rows by one panel, because memory is read faster as one stream than as two.
-// Prefetches up to `end`, the end of this thread's panels.
 template <typename Kept, int kN>
-void step_tile(const MatmulArgs& args, int row, int panel, const std::byte* end) {
+void step_tile(const MatmulArgs& args, int row, int panel, Ahead ahead) {
   constexpr int64_t kStepBytes = int64_t{Kept::kNumbers / 2} * Kept::kBytes;
   const int steps = steps_of(args.in);
   const int64_t stride = int64_t{steps} * Kept::kNumbers;
@@ -118,7 +138,7 @@ void step_tile(const MatmulArgs& args, int row, int panel, const std::byte* end)
     for (int i = 0; i < kN; ++i) sum[i][j] = Kept::kScaled ? set1(0.0F) : bias[j];
   }
   for (int step = 0; step < steps; ++step, x += Kept::kNumbers, w += kStepBytes) {
-    add_step<Kept, kN>(x, stride, w, end - w > kStepAhead ? kStepAhead : 0, sum);
+    add_step<Kept, kN>(x, stride, w, ahead, sum);
   }
   if constexpr (Kept::kScaled) {
 #pragma GCC unroll 2
@@ -134,12 +154,11 @@ void step_tile(const MatmulArgs& args, int row, int panel, const std::byte* end)
 }
 
 template <typename Kept, int kN>
-void step_panels(const MatmulArgs& args, int rows, int row, int begin, int end,
-                 const std::byte* last) {
+void step_rows(const MatmulArgs& args, int rows, int row, int panel, Ahead ahead) {
   if (rows == kN) {
-    for (int panel = begin; panel < end; ++panel) step_tile<Kept, kN>(args, row, panel, last);
+    step_tile<Kept, kN>(args, row, panel, ahead);
   } else if constexpr (kN > 1) {
-    step_panels<Kept, kN - 1>(args, rows, row, begin, end, last);
+    step_rows<Kept, kN - 1>(args, rows, row, panel, ahead);
   }
 }
 
@@ -148,15 +167,15 @@ void step_panels(const MatmulArgs& args, int rows, int row, int begin, int end,
 template <typename Kept>
 [[gnu::noinline]] void step_products(const MatmulArgs& args, int rows, int panel_begin,
                                      int panel_end) {
-  const auto* last = reinterpret_cast<const std::byte*>(args.panels) +
-                     int64_t{panel_end} * steps_of(args.in) * (Kept::kNumbers / 2) * Kept::kBytes;
+  const int64_t bytes = int64_t{steps_of(args.in)} * (Kept::kNumbers / 2) * Kept::kBytes;
   const int blocks = (rows + kStepRows - 1) / kStepRows;
-  const int at_once = blocks == 1 ? panel_end - panel_begin : 1;  // as in matmul()
-  for (int panel = panel_begin; panel < panel_end; panel += at_once) {
+  for (int panel = panel_begin; panel < panel_end; ++panel) {
+    const auto* w = reinterpret_cast<const std::byte*>(args.panels) + panel * bytes;
     for (int block = 0; block < blocks; ++block) {
       const int begin = static_cast<int>(int64_t{rows} * block / blocks);
       const int end = static_cast<int>(int64_t{rows} * (block + 1) / blocks);
-      step_panels<Kept, kStepRows>(args, end - begin, begin, panel, panel + at_once, last);
+      const Ahead ahead = ahead_of(w, bytes, block, blocks, panel + 1 == panel_end, Kept::kBytes);
+      step_rows<Kept, kStepRows>(args, end - begin, begin, panel, ahead);
     }
   }
 }
