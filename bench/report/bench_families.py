@@ -131,7 +131,7 @@ load average at start {about["load_average"]:.2f}.{busy} Medians of {figures["ro
 A step reads its weights from memory once, and reads and writes the state of every sequence; memory or arithmetic,
 whichever is slower, is the limit. In this run two threads together read {text_page.limit(figures, "dram_gbps"):.1f}
 GB/s, read and wrote {text_page.limit(figures, "dram_update_gbps"):.1f} GB/s in place, and made
-{text_page.limit(figures, "bf16_gflops"):,.0f} GFLOP/s in bf16 (medians of {len(figures["limits"])} measurements). The
+{text_page.gflops(figures):,.0f} GFLOP/s (medians of {len(figures["limits"])} measurements). The
 goal is {GOAL:.0%} at one sequence. More than 100% comes from data that a cache keeps, and from memory whose speed
 varies. [text.md](text.md) compares RWKV-7 and Mamba-2 with other programs.
 

@@ -157,7 +157,7 @@ def least_seconds(figures, model, position, batch):
     sizes = figures["models"][model]
     read = sizes["step_bytes"] + batch * position * sizes["position_bytes"]
     states = 2 * batch * sizes["state_bytes"] / text_page.limit(figures, "dram_update_gbps")
-    products = batch * sizes["step_bytes"] / text_page.limit(figures, "bf16_gflops")
+    products = batch * sizes["step_bytes"] / text_page.gflops(figures)
     return max(read / text_page.limit(figures, "dram_gbps") + states, products) / 1e9
 
 

@@ -36,13 +36,19 @@ def limit(figures, name):
     return statistics.median(one[name] for one in figures["limits"])
 
 
+def gflops(figures):
+    """Of products of bf16, which a processor may compute as bf16, in tiles, or widened to fp32."""
+    names = ("fp32_gflops", "bf16_gflops", "tile_gflops")
+    return max(limit(figures, name) for name in names if all(name in one for one in figures["limits"]))
+
+
 def least_seconds(figures, model, batch, reads=1):
     """Of a step: its weights from memory so often, and states there and back; at the same time its products, unless the
     weights are quantized."""
     sizes = figures["models"][model]
     weights = reads * sizes["step_bytes"] / limit(figures, "dram_gbps")
     states = 2 * batch * sizes["state_bytes"] / limit(figures, "dram_update_gbps")
-    products = 0 if "kind" in sizes else batch * sizes["step_bytes"] / limit(figures, "bf16_gflops")
+    products = 0 if "kind" in sizes else batch * sizes["step_bytes"] / gflops(figures)
     return max(weights + states, products) / 1e9
 
 
@@ -88,7 +94,7 @@ def prompts(figures):
     rows = []
     for model, sizes in figures["models"].items():
         rates = {way: figure(figures, model, way, "prompt") for way in ("runnel", "llama.cpp", "rwkv")}
-        limit_rate = limit(figures, "bf16_gflops") * 1e9 / (sizes["step_bytes"] - sizes["head_bytes"])
+        limit_rate = gflops(figures) * 1e9 / (sizes["step_bytes"] - sizes["head_bytes"])
         rows.append(
             [
                 model,
@@ -179,7 +185,7 @@ llama-server has {max(figures["batches"])} slots. The rwkv package advances one 
 A step reads its weights from memory once, reads and writes the state of every sequence, and multiplies its weights with
 every sequence; memory or arithmetic, whichever is slower, is the limit. In this run two threads together read
 {limit(figures, "dram_gbps"):.1f} GB/s, read and wrote {limit(figures, "dram_update_gbps"):.1f} GB/s in place, and made
-{limit(figures, "bf16_gflops"):,.0f} GFLOP/s in bf16 (medians of {len(figures["limits"])} measurements). More than 100%
+{gflops(figures):,.0f} GFLOP/s (medians of {len(figures["limits"])} measurements). More than 100%
 comes from data that a cache keeps, and from memory whose speed varies.
 
 {limits_of_steps(figures)}

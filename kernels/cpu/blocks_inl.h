@@ -161,14 +161,18 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
   }
 }
 
-// Computes kN rows by one panel. Prefetches up to `end`, the end of this thread's panels.
+// Computes kN rows by one panel. Prefetches `next`, or this panel if it is empty.
 template <BlockLayout kLayout, int kN>
-void block_tile(const MatmulArgs& args, int row, int panel, const std::byte* end) {
+void block_tile(const MatmulArgs& args, int row, int panel, Ahead next) {
   const int runs = steps_of(args.in);
   const int64_t stride = int64_t{runs} * kRunWords;
   const auto* x = reinterpret_cast<const int32_t*>(args.x) + row * stride;
   const auto* unit = reinterpret_cast<const std::byte*>(args.panels) +
                      int64_t{panel} * (runs / kLayout.runs) * kLayout.unit_bytes(kPanel);
+  // What a run prefetches, in whole lines.
+  const bool is_own = next.bytes == 0;
+  const int64_t bytes = is_own ? kLayout.run_bytes(kPanel) : (next.bytes / runs + 63) / 64 * 64;
+  const std::byte* ahead = next.at;
   Reg sum[kN][2];
 #pragma GCC unroll 8
   for (int i = 0; i < kN; ++i) sum[i][0] = sum[i][1] = set1(0.0F);
@@ -176,11 +180,9 @@ void block_tile(const MatmulArgs& args, int row, int panel, const std::byte* end
     for (int part = 0; part < kLayout.runs; ++part, x += kRunWords) {
       const std::byte* const words =
           unit + kLayout.head_bytes(kPanel) + part * kLayout.run_bytes(kPanel);
-      const int64_t ahead =
-          end - words > kBlocksAhead + kLayout.run_bytes(kPanel) ? kBlocksAhead : 0;
-      for (int64_t line = 0; line < kLayout.run_bytes(kPanel); line += 64) {
-        __builtin_prefetch(words + line + ahead, 0, 2);
-      }
+      if (is_own) ahead = words + kBlocksAhead;
+      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+      ahead += bytes;
 #pragma GCC unroll 2
       for (int j = 0; j < 2; ++j) {
         add_run<kLayout, kN>(x, stride, words + j * kLayout.words_bytes(kPanel) / 2,
@@ -198,11 +200,11 @@ void block_tile(const MatmulArgs& args, int row, int panel, const std::byte* end
 }
 
 template <BlockLayout kLayout, int kN>
-void block_rows(const MatmulArgs& args, int rows, int row, int panel, const std::byte* end) {
+void block_rows(const MatmulArgs& args, int rows, int row, int panel, Ahead next) {
   if (rows == kN) {
-    block_tile<kLayout, kN>(args, row, panel, end);
+    block_tile<kLayout, kN>(args, row, panel, next);
   } else if constexpr (kN > 1) {
-    block_rows<kLayout, kN - 1>(args, rows, row, panel, end);
+    block_rows<kLayout, kN - 1>(args, rows, row, panel, next);
   }
 }
 
@@ -212,11 +214,14 @@ template <BlockLayout kLayout>
 [[gnu::noinline]] void block_products(const MatmulArgs& args, int rows, int panel_begin,
                                       int panel_end) {
   const int64_t bytes = int64_t{steps_of(args.in) / kLayout.runs} * kLayout.unit_bytes(kPanel);
-  const auto* end = reinterpret_cast<const std::byte*>(args.panels) + panel_end * bytes;
+  const int blocks = (rows + kBlockRows - 1) / kBlockRows;
   for (int panel = panel_begin; panel < panel_end; ++panel) {
-    for (int row = 0; row < rows; row += kBlockRows) {
+    const auto* w = reinterpret_cast<const std::byte*>(args.panels) + panel * bytes;
+    for (int block = 0; block < blocks; ++block) {
+      const int row = block * kBlockRows;
       const int count = rows - row < kBlockRows ? rows - row : kBlockRows;
-      block_rows<kLayout, kBlockRows>(args, count, row, panel, end);
+      const Ahead next = part_of_next(w, bytes, block, blocks, panel + 1 == panel_end);
+      block_rows<kLayout, kBlockRows>(args, count, row, panel, next);
     }
   }
 }

@@ -30,10 +30,8 @@ constexpr int kMaxThreads = 256;
 // Sharing the operations of a pass costs barriers. It pays only above this much work in all, in
 // nanoseconds.
 constexpr int64_t kWorthATeam = 40'000;
-// An input that takes this many nanoseconds has more weights than caches hold. Every run reads them
-// from memory, so a run has at least this many inputs.
+// An input that takes this many nanoseconds has more weights than caches hold.
 constexpr int64_t kFarWeights = 200'000;
-constexpr int kFewestFarInputs = 8;
 
 const Kernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
@@ -100,7 +98,7 @@ int runs_of(Rows rows, const Kernels& kernels, int threads, int64_t nanoseconds)
   const int64_t each = nanoseconds / std::max(inputs, 1);
   const int fewest = each < kWorthATeam / 8 ? 1
                      : each < kFarWeights   ? kernels.fewest_run_inputs
-                                            : std::max(kernels.fewest_run_inputs, kFewestFarInputs);
+                                            : kernels.fewest_far_inputs;
   if (inputs < threads * fewest) return 1;
   // A multiple of the threads, so that all are busy until the end.
   const int rounds = divide_up(inputs, int64_t{threads} * most);

@@ -165,8 +165,9 @@ struct Kernels {
   // cache.
   int block_rows;
   int run_inputs;
-  // The minimum inputs of a run of rows. With fewer, the threads share each operation instead.
-  int fewest_run_inputs;
+  // The minimum inputs of a run of rows, and of one whose weights do not fit in the caches, so that
+  // every run reads them from memory. With fewer, the threads share each operation instead.
+  int fewest_run_inputs, fewest_far_inputs;
   // The longest task of a shared operation, in nanoseconds of vector arithmetic at 50 multiply-adds
   // each. It bounds how long threads wait for the last task.
   int64_t longest_task;

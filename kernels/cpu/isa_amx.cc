@@ -243,7 +243,7 @@ Kernels with_tiles(Kernels kernels) {
   // Products are so fast that memory limits them, and tasks are so short that one per thread is
   // best.
   kernels.block_rows = kernels.run_inputs = 64;
-  kernels.fewest_run_inputs = 12;
+  kernels.fewest_run_inputs = kernels.fewest_far_inputs = 12;
   kernels.longest_task = 128'000;
   kernels.round_rows = round_rows;
   kernels.matmul_rounded = matmul_rounded;

@@ -32,6 +32,7 @@ void round_pairs(const float* x, int count, float* pairs) {
 #include "kernels/cpu/kernels_inl.h"
 
 constexpr int kStep = 2;
+constexpr int kFewestFarInputs = 8;
 
 // Rounds x [rows, in] to [rows][words].
 void round_rows(const float* x, int64_t x_stride, int rows, int in, float* words) {

@@ -156,6 +156,7 @@ inline Ints sum_of(const Ints (&sums)[2]) { return sums[0] + sums[1]; }
 #include "kernels/cpu/blocks_inl.h"
 
 constexpr int kStep = kStepInputs;
+constexpr int kFewestFarInputs = 16;
 constexpr auto* round_rows = round_steps;
 constexpr auto* round_int8 = round_steps;
 constexpr Matmul* matmul_rounded = matmul_steps<Pairs>;

@@ -82,6 +82,21 @@ inline bool ends_in_registers(const MatmulArgs& args) {
 // hardware prefetcher is better.
 constexpr int kAhead = 2048;  // in words, over all panels that a tile reads together
 
+// Memory that a tile prefetches while it computes: `bytes` bytes from `at`, one after the other.
+struct Ahead {
+  const std::byte* at;
+  int64_t bytes;
+};
+
+// What block `block` of `blocks` blocks of rows prefetches while it multiplies a panel. Only the
+// first block reads the panel from memory, so each prefetches a part of the next panel, which stays
+// in the L2 cache. Empty for a single block, and if there is no next panel.
+inline Ahead part_of_next(const std::byte* panel, int64_t panel_bytes, int block, int blocks,
+                          bool is_last) {
+  if (blocks == 1 || is_last) return {panel, 0};
+  return {panel + panel_bytes + panel_bytes / blocks * block, panel_bytes / blocks};
+}
+
 // How a word of a panel is multiplied:
 // - kFp32: the word is a number of fp32, and is multiplied with one input;
 // - kWidened: the word is a pair. Each half is widened, and multiplied with one input;
@@ -121,15 +136,17 @@ RUNNEL_INLINE void multiply_widened(const float* x, int64_t x_stride, bool secon
   multiply<false>(x + 1, x_stride, column, sum);
 }
 
-// Adds all products of kN rows and kP panels, in ascending order of words.
+// Adds all products of kN rows and kP panels, in ascending order of words. Prefetches `next`, or
+// these panels if it is empty.
 template <Factors kFactors, int kN, int kP>
-RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const float* w,
+RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const float* w, Ahead next,
                                 Reg (&sum)[kN][2 * kP]) {
   const int64_t words = kFactors == Factors::kFp32 ? args.in : (args.in + 1) / 2;
   const int64_t panel_size = words * kPanel;
   // Near the end of a panel, the prefetch reaches into the next tile's panel, kP panels later.
   constexpr int64_t kNear = kAhead / kP;
   const int64_t turn = words - kNear / kPanel;
+  const int64_t step = next.bytes / words;
   for (int64_t k = 0; k < words; ++k, w += kPanel) {
     Reg column[2 * kP];
     const int64_t ahead = k < turn ? kNear : kNear + (kP - 1) * panel_size;
@@ -137,7 +154,12 @@ RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const fl
     for (int j = 0; j < 2 * kP; ++j) {
       const float* at = w + (j / 2) * panel_size + (j % 2) * kLanes;
       column[j] = load(at);
-      if constexpr (kN > 1) __builtin_prefetch(at + ahead);
+      if constexpr (kN > 1 && kP > 1) __builtin_prefetch(at + ahead);
+    }
+    if constexpr (kN > 1 && kP == 1) {
+      const std::byte* at =
+          next.bytes == 0 ? reinterpret_cast<const std::byte*>(w + kAhead) : next.at + k * step;
+      for (int line = 0; line < kPanel * 4; line += 64) __builtin_prefetch(at + line, 0, 2);
     }
     if constexpr (kFactors == Factors::kWidened) {
       multiply_widened(x + 2 * k, args.x_stride, 2 * k + 1 < args.in, column, sum);
@@ -196,7 +218,7 @@ RUNNEL_INLINE void end_sums(const MatmulArgs& args, Reg (&sum)[kN][2 * kP], int 
 // bias and adds one product after the other. All products have this order of sums, except those
 // of step32_inl.h and blocks_inl.h.
 template <Factors kFactors, int kN, int kP>
-void tile(const MatmulArgs& args, int row, int panel) {
+void tile(const MatmulArgs& args, int row, int panel, Ahead next) {
   const int64_t words = kFactors == Factors::kFp32 ? args.in : (args.in + 1) / 2;
   Reg sum[kN][2 * kP];
 #pragma GCC unroll 32
@@ -206,16 +228,16 @@ void tile(const MatmulArgs& args, int row, int panel) {
     for (int i = 0; i < kN; ++i) sum[i][j] = bias;
   }
   add_products<kFactors, kN, kP>(args, args.x + row * args.x_stride,
-                                 args.panels + panel * words * kPanel, sum);
+                                 args.panels + panel * words * kPanel, next, sum);
   end_sums<kN, kP>(args, sum, row, panel);
 }
 
 // Computes panels [begin, end) for kN rows: kP panels at once, and the rest with fewer. If there
 // are few rows, a tile needs several panels, or each multiply-add would wait for the one before it.
 template <Factors kFactors, int kN, int kP>
-void panels(const MatmulArgs& args, int row, int begin, int end) {
-  for (; begin + kP <= end; begin += kP) tile<kFactors, kN, kP>(args, row, begin);
-  if constexpr (kP > 1) panels<kFactors, kN, kP / 2>(args, row, begin, end);
+void panels(const MatmulArgs& args, int row, int begin, int end, Ahead next) {
+  for (; begin + kP <= end; begin += kP) tile<kFactors, kN, kP>(args, row, begin, next);
+  if constexpr (kP > 1) panels<kFactors, kN, kP / 2>(args, row, begin, end, next);
 }
 
 constexpr int panels_at_once(int rows) {
@@ -226,16 +248,19 @@ constexpr int panels_at_once(int rows) {
 }
 
 template <Factors kFactors, int kN>
-void rows_by_panels(const MatmulArgs& args, int rows, int row, int begin, int end) {
+void rows_by_panels(const MatmulArgs& args, int rows, int row, int begin, int end, Ahead next) {
   if (rows == kN) {
-    panels<kFactors, kN, panels_at_once(kN)>(args, row, begin, end);
+    panels<kFactors, kN, panels_at_once(kN)>(args, row, begin, end, next);
   } else if constexpr (kN > 1) {
-    rows_by_panels<kFactors, kN - 1>(args, rows, row, begin, end);
+    rows_by_panels<kFactors, kN - 1>(args, rows, row, begin, end, next);
   }
 }
 
 template <Factors kFactors>
 void matmul(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
+  const int64_t words = kFactors == Factors::kFp32 ? args.in : (args.in + 1) / 2;
+  const int64_t bytes = words * kPanel * 4;
+  const auto* w = reinterpret_cast<const std::byte*>(args.panels);
   const int blocks = (rows + kRows - 1) / kRows;
   // A single block of rows computes all panels at once. Several blocks all compute one panel while
   // it is in the cache, and then the next panel.
@@ -244,7 +269,9 @@ void matmul(const MatmulArgs& args, int rows, int panel_begin, int panel_end) {
     for (int block = 0; block < blocks; ++block) {
       const int begin = static_cast<int>(int64_t{rows} * block / blocks);
       const int end = static_cast<int>(int64_t{rows} * (block + 1) / blocks);
-      rows_by_panels<kFactors, kRows>(args, end - begin, begin, panel, panel + step);
+      const Ahead next =
+          part_of_next(w + panel * bytes, bytes, block, blocks, panel + 1 == panel_end);
+      rows_by_panels<kFactors, kRows>(args, end - begin, begin, panel, panel + step, next);
     }
   }
 }

@@ -68,36 +68,20 @@ struct Int8Rows {
 constexpr int64_t kStepNear = 1024;
 constexpr int64_t kStepAhead = 8192;
 
-// Where a tile prefetches from memory next, and how far it advances with each two inputs.
-struct Ahead {
-  const std::byte* at;
-  int64_t bytes;
-};
-
-// For block `block` of `blocks` blocks of rows, at panel `w`. A single block prefetches its own
-// panel. Of several blocks, each prefetches a part of the next panel, so that memory is read all
-// the time.
-inline Ahead ahead_of(const std::byte* w, int64_t panel_bytes, int block, int blocks, bool is_last,
-                      int bytes) {
-  if (blocks == 1) return {w + kStepAhead, bytes};
-  if (is_last) return {w, 0};
-  return {w + panel_bytes + panel_bytes / blocks * block, bytes / blocks};
-}
-
 // Adds the products of one step of a panel to the sums of kN rows, which are `x_stride` numbers
-// apart.
+// apart. With each two inputs it prefetches from `ahead`, which advances by `advance` bytes.
 template <typename Kept, int kN>
-RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w, Ahead& ahead,
-                            Reg (&sum)[kN][2]) {
+RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w,
+                            const std::byte* ahead, int64_t advance, Reg (&sum)[kN][2]) {
   Reg evens[kN][2];
   Reg odds[kN][2];
 #pragma GCC unroll 32
   for (int i = 0; i < kN; ++i) {
     evens[i][0] = evens[i][1] = odds[i][0] = odds[i][1] = set1(0.0F);
   }
-  for (int k = 0; k < Kept::kNumbers; k += 2, w += Kept::kBytes, ahead.at += ahead.bytes) {
+  for (int k = 0; k < Kept::kNumbers; k += 2, w += Kept::kBytes, ahead += advance) {
     for (int line = 0; line < Kept::kBytes; line += 64) {
-      __builtin_prefetch(ahead.at + line, 0, 2);
+      __builtin_prefetch(ahead + line, 0, 2);
       __builtin_prefetch(w + line + kStepNear);
     }
 #pragma GCC unroll 2
@@ -122,8 +106,9 @@ RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w
 }
 
 // Computes kN rows by one panel, because memory is read faster as one stream than as two.
+// Prefetches `next`, or this panel if it is empty.
 template <typename Kept, int kN>
-void step_tile(const MatmulArgs& args, int row, int panel, Ahead ahead) {
+void step_tile(const MatmulArgs& args, int row, int panel, Ahead next) {
   constexpr int64_t kStepBytes = int64_t{Kept::kNumbers / 2} * Kept::kBytes;
   const int steps = steps_of(args.in);
   const int64_t stride = int64_t{steps} * Kept::kNumbers;
@@ -137,8 +122,12 @@ void step_tile(const MatmulArgs& args, int row, int panel, Ahead ahead) {
 #pragma GCC unroll 32
     for (int i = 0; i < kN; ++i) sum[i][j] = Kept::kScaled ? set1(0.0F) : bias[j];
   }
+  const bool is_own = next.bytes == 0;
+  const std::byte* ahead = is_own ? w + kStepAhead : next.at;
+  const int64_t advance = is_own ? Kept::kBytes : 2 * next.bytes / stride;
   for (int step = 0; step < steps; ++step, x += Kept::kNumbers, w += kStepBytes) {
-    add_step<Kept, kN>(x, stride, w, ahead, sum);
+    add_step<Kept, kN>(x, stride, w, ahead, advance, sum);
+    ahead += advance * Kept::kNumbers / 2;
   }
   if constexpr (Kept::kScaled) {
 #pragma GCC unroll 2
@@ -154,11 +143,11 @@ void step_tile(const MatmulArgs& args, int row, int panel, Ahead ahead) {
 }
 
 template <typename Kept, int kN>
-void step_rows(const MatmulArgs& args, int rows, int row, int panel, Ahead ahead) {
+void step_rows(const MatmulArgs& args, int rows, int row, int panel, Ahead next) {
   if (rows == kN) {
-    step_tile<Kept, kN>(args, row, panel, ahead);
+    step_tile<Kept, kN>(args, row, panel, next);
   } else if constexpr (kN > 1) {
-    step_rows<Kept, kN - 1>(args, rows, row, panel, ahead);
+    step_rows<Kept, kN - 1>(args, rows, row, panel, next);
   }
 }
 
@@ -174,8 +163,8 @@ template <typename Kept>
     for (int block = 0; block < blocks; ++block) {
       const int begin = static_cast<int>(int64_t{rows} * block / blocks);
       const int end = static_cast<int>(int64_t{rows} * (block + 1) / blocks);
-      const Ahead ahead = ahead_of(w, bytes, block, blocks, panel + 1 == panel_end, Kept::kBytes);
-      step_rows<Kept, kStepRows>(args, end - begin, begin, panel, ahead);
+      const Ahead next = part_of_next(w, bytes, block, blocks, panel + 1 == panel_end);
+      step_rows<Kept, kStepRows>(args, end - begin, begin, panel, next);
     }
   }
 }

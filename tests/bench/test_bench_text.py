@@ -61,6 +61,12 @@ class PageTest(unittest.TestCase):
     def test_a_prompt_is_compared_with_arithmetic_without_the_head(self):
         self.assertIn("| RWKV-7 0.1B | **2,000** | 1,000 | **2.00x** | 500 | 75% |", text_page.page(FIGURES))
 
+    def test_the_limit_of_arithmetic_is_that_of_the_fastest_way(self):
+        """A processor that computes fp32 faster than bf16 halves the share of a prompt, which was 75%."""
+        figures = {**FIGURES, "limits": [{**LIMITS, "fp32_gflops": 1600.0}]}
+        self.assertEqual(text_page.gflops(figures), 1600)
+        self.assertIn("| **2,000** | 1,000 | **2.00x** | 500 | 38% |", text_page.page(figures))
+
     def test_a_missing_peer_is_named_with_its_reason(self):
         page = text_page.page(without("llama-server"))
         self.assertIn("- llama-server could not be had: no compiler", page)
