@@ -190,9 +190,9 @@ comes from data that a cache keeps, and from memory whose speed varies.
 
 {limits_of_steps(figures)}
 For a quantized file the limit is memory alone. llama.cpp's files in bf16 have the small matrices of low rank in fp32,
-which is not counted against it. From 16 sequences on,
-each thread of runnel computes its share of them through all layers, and so reads all weights. The last column compares
-with the limit of this way to compute ([why](../internals/performance.md#what-each-change-brought)).
+which is not counted against it. With many
+sequences (avx512bf16: 8 for each thread, otherwise 16), each thread of runnel computes its share of them through all
+layers, and so reads all weights. The last column compares with the limit of this way to compute ([why](../internals/performance.md#what-each-change-brought)).
 
 ## Prompts, values per second of one prompt of {figures["prompt"]}
 

@@ -169,7 +169,7 @@ void block_tile(const MatmulArgs& args, int row, int panel, Ahead next) {
   const auto* x = reinterpret_cast<const int32_t*>(args.x) + row * stride;
   const auto* unit = reinterpret_cast<const std::byte*>(args.panels) +
                      int64_t{panel} * (runs / kLayout.runs) * kLayout.unit_bytes(kPanel);
-  // What a run prefetches, in whole lines.
+  // Each run prefetches whole lines.
   const bool is_own = next.bytes == 0;
   const int64_t bytes = is_own ? kLayout.run_bytes(kPanel) : (next.bytes / runs + 63) / 64 * 64;
   const std::byte* ahead = next.at;
