@@ -88,9 +88,9 @@ struct Ahead {
   int64_t bytes;
 };
 
-// The memory to prefetch while block `block` of `blocks` blocks of rows multiplies a panel. Only the
-// first block reads the panel from memory, so each prefetches a part of the next panel, which stays
-// in the L2 cache. Empty for a single block, and if there is no next panel.
+// The memory to prefetch while block `block` of `blocks` blocks of rows multiplies a panel. Only
+// the first block reads the panel from memory, so each prefetches a part of the next panel, which
+// stays in the L2 cache. Empty for a single block, and if there is no next panel.
 inline Ahead part_of_next(const std::byte* panel, int64_t panel_bytes, int block, int blocks,
                           bool is_last) {
   if (blocks == 1 || is_last) return {panel, 0};
