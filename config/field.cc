@@ -184,8 +184,8 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(integer_field(
       "storage.log_bytes", "--storage-log-bytes",
       [](ServerConfig& config, size_t) { return &config.storage_log_bytes; }, 1 << 20,
-      "bytes of a session's log: while it has room, calls that can be replayed are saved "
-      "there instead of the state; 0: no log"));
+      "bytes of a session's log: while it has room, a call that can be replayed is saved as an "
+      "entry of the log, without the state; 0: no log"));
   fields.push_back(integer_field(
       "storage.answer_bytes", "--storage-answer-bytes",
       [](ServerConfig& config, size_t) { return &config.storage_answer_bytes; }, 1 << 20,
@@ -237,7 +237,7 @@ void add_device_fields(std::vector<Field>& fields) {
       "gpu_state", "--gpu-state", [](ServerConfig& config) { return &config.gpu_state; },
       {"plain", "replay"},
       "on a GPU: how often states are written back; plain: at each step; replay: once in several "
-      "steps, with a log of the inputs since the last time"));
+      "steps, with a log of the inputs since the last write"));
   was_called(fields.back(), "state", "--state");
   fields.push_back(gpu_field(
       "prompts", "--prompts", [](ServerConfig& config) { return &config.prompts; },
@@ -285,8 +285,8 @@ std::vector<Field> make_fields() {
   was_called(fields.back(), "states", "--states");
   fields.push_back(file_field(
       "seal_keys", "--seal-keys", [](ServerConfig& config) { return &config.seal_keys; },
-      "files of keys, separated by commas: the first seals state files, and a file that none of "
-      "them has sealed is refused"));
+      "files with one seal key each, separated by commas; the server seals state files with the "
+      "first key, and refuses a state file that is sealed with none of the keys"));
   fields.back().kind = FieldKind::kFiles;
   was_called(fields.back(), "seal_key", "--seal-key");
   add_storage_fields(fields);

@@ -24,7 +24,7 @@ struct BlockRun {
   float least() const { return d_least * static_cast<float>(least_factor); }
 };
 
-// The table of weights that the nibbles of IQ4_NL index.
+// Entry i is the integer q of a weight whose nibble in IQ4_NL is i.
 inline constexpr std::array<int8_t, 16> kIq4NlValues = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                         1,    13,   25,  38,  53,  69,  89,  113};
 
@@ -41,14 +41,14 @@ inline RunFactors run_factors(const std::byte* block, int part) {
           static_cast<uint8_t>(packed[part + 4] >> 4 | packed[part] >> 6 << 4)};
 }
 
-// Run `index` of a tensor of blocks that begins at `data`, at any address.
+// Run `index` of a tensor of blocks that begins at `data`, which need not be aligned.
 BlockRun block_run(StoredType type, const std::byte* data, int64_t index);
 
 // Weights [first, first + out.size()) of a tensor of blocks that begins at `data`, as fp32.
 void widen_blocks(StoredType type, const std::byte* data, int64_t first, std::span<float> out);
 
-// The index of the first weight of the first block with scales that give infinities or NaNs.
-// `elements`, the number of weights, if there is none.
+// The index of the first weight of the first block with scales that give infinities or NaNs. If
+// there is no such block, `elements`, which is the number of weights.
 int64_t first_bad_block(StoredType type, const std::byte* data, int64_t elements);
 
 }  // namespace runnel

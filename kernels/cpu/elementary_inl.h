@@ -2,9 +2,8 @@
 // isa_*.cc, after the definitions that kernels_inl.h lists. No include guard and no includes: see
 // isa.h.
 
-// exp(x) for x <= most <= 88 (larger x counts as `most`), 0 below -87. Within 1 ulp. Cody-Waite: x
-// = n ln 2 + r with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose remainder is
-// 5e-9.
+// exp(min(x, most)) within 1 ulp, and 0 for x < -87. `most` is at most 88. Cody-Waite: x = n ln 2 +
+// r with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose remainder is 5e-9.
 inline Reg exp_up_to(Reg most, Reg x) {
   const Reg shift = set1(0x1.8p23F);
   const Reg clamped = max(set1(-87.0F), min(most, x));
@@ -26,7 +25,7 @@ inline Reg exp_up_to(Reg most, Reg x) {
 
 inline Reg exp_nonpositive(Reg x) { return exp_up_to(set1(0.0F), x); }
 
-// A feature map that maps each number by itself.
+// An elementwise feature map.
 template <FeatureMap kMap>
 inline Reg phi(Reg x) {
   if constexpr (kMap == FeatureMap::kElu) {
@@ -38,7 +37,7 @@ inline Reg phi(Reg x) {
   }
 }
 
-// Sine and cosine of x, which is clamped to [-8192, 8192], to within 2e-7. x = n pi + r with |r| <=
+// Sine and cosine of x, within 2e-7. x is first clamped to [-8192, 8192]. x = n pi + r with |r| <=
 // pi / 2. pi is in three parts, and n times each of the first two is exact. Then come the Taylor
 // polynomials, whose remainders are below 1e-9.
 struct Angle {
@@ -109,9 +108,9 @@ inline Reg tanh(Reg x) {
   return if_above(x, zero, y, sub(zero, y));
 }
 
-// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), within 2e-7 of the larger of the result and 1. With e
-// = e^-|x| and f = e / (2 + e) <= 1/3, log(1 + e) = 2 (f + f^3/3 + f^5/5 + ...), whose remainder is
-// below 1e-8.
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|), with an error of at most 2e-7 times the larger of the
+// result and 1. With e = e^-|x| and f = e / (2 + e) <= 1/3, log(1 + e) = 2 (f + f^3/3 + f^5/5 +
+// ...), whose remainder is below 1e-8.
 inline Reg softplus(Reg x) {
   const Reg zero = set1(0.0F);
   const Reg e = exp_nonpositive(sub(zero, max(x, sub(zero, x))));
@@ -148,7 +147,7 @@ inline Reg activate(Activation activation, Reg x) {
   return x;
 }
 
-// The sum of the lanes, always added as the same tree.
+// The sum of the lanes, always added in the same order, that of a binary tree.
 inline float sum_lanes(Reg x) {
   float lane[kLanes];
   store(lane, x);
@@ -177,7 +176,7 @@ inline float number_of(Reg x) {
   return lane[0];
 }
 
-// For rules.h.
+// The Math of rules.h for vector registers.
 struct VectorMath {
   using Number = Reg;
   static Reg set(float x) { return set1(x); }

@@ -1,5 +1,5 @@
-// A sequence of operations that several threads run together. In each operation, a thread takes
-// tasks that no other thread has taken.
+// A sequence of operations that several threads run together. Each operation is one phase, in which
+// a thread takes tasks that no other thread has taken.
 //
 // A thread waits only for tasks that other threads have taken. A thread that is late finds the
 // earlier phases done, and catches up within nanoseconds. The others never wait for a thread that
@@ -17,8 +17,8 @@ class Phases {
   void restart() { at_.store(0, std::memory_order_relaxed); }
 
   // Calls body(task) for tasks of [0, tasks) that no other thread has taken. Returns when all tasks
-  // are done and their results are visible. Every thread must call it with phases 0, 1, 2, ... and
-  // with the same number of tasks, at least 1, for each phase.
+  // are done and their results are visible. Every thread must call it with phases 0, 1, 2 and
+  // so on. Within a phase, all threads must pass the same `tasks`, which is at least 1.
   template <typename F>
   void run(uint32_t phase, int tasks, const F& body) {
     int done = 0;

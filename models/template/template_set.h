@@ -30,8 +30,8 @@ class TemplateSet {
   // Errors are those of ChatTemplate::parse().
   static Result<TemplateSet> parse(const TemplateFiles& files);
 
-  // The text of a conversation, as transformers renders it. If the conversation has tools and there
-  // is a template for tools, that template is used. The model's tokens replace
+  // The text of a conversation, as the Python library transformers renders it. If the conversation
+  // has tools and there is a template for tools, that template is used. The model's tokens replace
   // `conversation.tokens`. Errors are those of ChatTemplate::render().
   Result<MarkedText> render(Conversation conversation, TimePoint until = TimePoint::max()) const;
 

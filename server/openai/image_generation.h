@@ -6,8 +6,9 @@
 
 namespace runnel {
 
-// Answers the request with pictures. One Generate call draws all of them. The head of a stream is
-// sent when the call has been admitted. `state` must outlive the call.
+// Answers the request with pictures. One Generate call draws all of them. If the answer is a
+// stream, its status line and headers are sent when the call has been admitted. `state` must
+// outlive the call.
 void start_image_generation(ServerContext& state, const HttpRequest& request, HttpReply reply);
 
 }  // namespace runnel

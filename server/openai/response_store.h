@@ -24,7 +24,7 @@ class ResponseStore {
  public:
   // A response that nobody uses for this long is evicted.
   static constexpr Duration kIdle = std::chrono::hours(1);
-  // The store holds at most this share of the memory of all calls.
+  // The store holds at most 1 / kShare of the memory of all calls.
   static constexpr int64_t kShare = 8;
 
   // `memory` must outlive the store.
