@@ -26,7 +26,7 @@ using RunWork = std::function<Result<double>(const Work& work, const OnValues& o
 // The size of the sequences and the length of a measurement of throughput.
 struct Pace {
   int64_t values = 0;   // of each sequence
-  int64_t sampled = 0;  // sampled by the model: all except a first value that the spec defines
+  int64_t sampled = 0;  // values that the model samples: all except a first value from the spec
   // Whole runs are repeated until they have taken this long in total. A run that would take more
   // than twice as long is cut short. 0: one whole run.
   double seconds = 0;
@@ -34,7 +34,7 @@ struct Pace {
 
 // Measures the values per second of `calls` calls with `samples` sequences each, after a short run
 // to warm up. Returns {batch, values, runs: [values per second], values_per_s: their median}. If
-// runs were cut short, also `cut_from`, the number of values of a whole sequence.
+// runs were cut short, also returns `cut_from`, the number of sampled values of a whole sequence.
 Result<OrderedJson> measure_throughput(const RunWork& run, int calls, int samples, const Pace& pace,
                                        const OnValues& on_values);
 
@@ -48,16 +48,17 @@ Result<OrderedJson> measure_prompts(Engine& engine, int64_t values, double secon
 Result<OrderedJson> measure_memory(const MeasuredModel& subject);
 
 // Measures the time of a value at each position, and its ratio to the time at the first of these
-// positions. The positions take turns. Returns {values, points: [{position, us_per_value, ratio}],
-// prompt_values_per_s, resident_growth_bytes}. `on_values` is called with the number of values that
-// the session has consumed.
+// positions. A session at the position and a session at the first position take turns. Returns
+// {values, points: [{position, us_per_value, ratio}], prompt_values_per_s, resident_growth_bytes}.
+// Calls `on_values` with the number of values that the session has consumed.
 Result<OrderedJson> measure_positions(const MeasuredModel& subject,
                                       const std::vector<int64_t>& positions, int64_t values,
                                       const OnValues& on_values);
 
 // Measures the time of each operation in a step. Returns {batch, steps, threads, step_us,
-// operations: [{name, us}]}, in microseconds for each step; if several threads share an operation,
-// their average. The steps begin at position `from`. Attention caches contain zeros before it.
+// operations: [{name, us}]}, where `us` is in microseconds per step, averaged over the threads of
+// the step. The steps begin at position `from`. Attention caches contain zeros before this
+// position.
 Result<OrderedJson> measure_operations(const MeasuredModel& subject, int batch, double seconds,
                                        int64_t from = 0);
 

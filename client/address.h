@@ -16,9 +16,9 @@ struct HostPort {
   std::string host, port;
 };
 
-// The host, without brackets, and the port of "host:port", "dns:///host:port", "ipv4:host:port" or
-// "ipv6:[host]:port". Without a port it gives gRPC's default, 443. None for a socket file and for a
-// list of addresses.
+// Returns the host, without brackets, and the port of "host:port", "dns:///host:port",
+// "ipv4:host:port" or "ipv6:[host]:port". If the address has no port, the port is gRPC's default,
+// 443. Returns none for a socket file and for a list of addresses.
 std::optional<HostPort> host_port_of(const std::string& address);
 
 // True for an address that only this machine can reach, in any of these forms: "localhost",

@@ -1,5 +1,5 @@
-// Opens a gRPC channel to a server. Only files that make calls include this; all others include
-// client/client.h.
+// Opens a gRPC channel to a server. Only files that make calls include this header. All other files
+// include client/client.h.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

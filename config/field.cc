@@ -100,7 +100,8 @@ void add_http_fields(std::vector<Field>& fields) {
       "host:port for metrics and health over HTTP: /metrics, /healthz, /readyz"));
   fields.push_back(optional_text_field(
       "http_address", "--http-address", [](ServerConfig& config) { return &config.http_address; },
-      "host:port for OpenAI's API over HTTP: /v1/completions, /v1/images/generations, /v1/models"));
+      "host:port for OpenAI's API over HTTP (/v1/chat/completions, /v1/responses, "
+      "/v1/images/generations and others), sessions and the page"));
   fields.push_back(optional_text_field(
       "http_hosts", "--http-hosts", [](ServerConfig& config) { return &config.http_hosts; },
       "host names by which clients reach http_address, in addition to localhost, separated by "
@@ -267,7 +268,7 @@ std::vector<Field> make_fields() {
       "keys without TLS"));
   fields.push_back(file_field(
       "tls.cert", "--tls-cert", [](ServerConfig& config) { return &config.tls_cert; },
-      "PEM file of the server's certificate and its chain; the port at address then accepts "
+      "PEM file of the server's certificate and its chain; the gRPC port (address) then accepts "
       "only TLS; http_address and metrics_address stay without TLS"));
   fields.push_back(file_field(
       "tls.key", "--tls-key", [](ServerConfig& config) { return &config.tls_key; },

@@ -27,18 +27,19 @@ class StoreThreads {
   // Runs all jobs that wait, then ends the threads.
   ~StoreThreads();
 
-  // Has `work` done by one of the threads and gives its outcome to `done`, which is called exactly
-  // once and must not block: by that thread; by tend(), with UNAVAILABLE, once the timeout is over;
-  // or before this returns, with RESOURCE_EXHAUSTED, if too many jobs wait. If the outcome comes
-  // after the timeout, `late` gets it.
+  // Runs `work` on one of the threads. Calls `done` exactly once, with one of these outcomes:
+  // - the outcome of `work`, on that thread;
+  // - UNAVAILABLE, in tend(), after the timeout;
+  // - RESOURCE_EXHAUSTED, before run() returns, if too many jobs wait or run.
+  // `done` must not block. If `work` succeeds after the timeout, `late` gets its value.
   template <typename T>
   void run(std::function<Result<T>()> work, std::function<void(Result<T>)> done,
            std::function<void(T)> late = {}) {
     add(made(std::move(work), std::move(done), std::move(late)));
   }
 
-  // The same for a long job: one of these runs at a time, and the others wait for their turn, so
-  // that they do not keep all threads.
+  // The same for a long job. Only one long job runs at a time, and the others wait, so that long
+  // jobs do not use all threads.
   template <typename T>
   void run_in_turn(std::function<Result<T>()> work, std::function<void(Result<T>)> done) {
     auto job = made(std::move(work), std::move(done), std::function<void(T)>());
@@ -46,9 +47,10 @@ class StoreThreads {
     add(std::move(job));
   }
 
-  // To be called about once a second: ends the wait for jobs whose time is over.
+  // Calls `done` of all jobs that have exceeded the timeout. To be called about once a second.
   void tend();
-  // Waits until no job waits or runs, for at most `at_most`. True when none does.
+  // Waits until no job waits or runs, but not longer than `at_most`. Returns true if no job waits
+  // or runs.
   bool wait_until_idle(Duration at_most);
 
  private:
@@ -90,9 +92,9 @@ class StoreThreads {
   std::condition_variable posted_;
   std::condition_variable idle_;
   Queue queue_;
-  std::set<std::shared_ptr<Job>> unsettled_;  // `done` has not been called
-  int running_ = 0;                           // jobs
-  bool turn_taken_ = false;                   // one of them is Job::in_turn
+  std::set<std::shared_ptr<Job>> unsettled_;  // jobs whose `done` has not been called
+  int running_ = 0;                           // running jobs
+  bool turn_taken_ = false;                   // a running job is Job::in_turn
   bool over_ = false;
   std::vector<std::thread> threads_;
 };

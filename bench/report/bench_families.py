@@ -114,26 +114,30 @@ def row(figures, preset):
 def page(figures):
     about = figures["machine"]
     disturbed = about["disturbed"]
-    busy = "" if disturbed <= 0.1 else f" **Others used up to {disturbed:.0%} of the machine during a measurement.**"
+    busy = ""
+    if disturbed > 0.1:
+        busy = f" **Other processes used up to {disturbed:.0%} of the machine during a measurement.**"
     heads = [cell for batch in BATCHES for cell in (f"values/s, {batch} at once", "of the limit")]
     rows = [row(figures, preset) for preset in figures["models"]]
     return f"""# Other families on the CPU
 
-Written by `make bench-families`. Models of about 340 million parameters with random weights in bf16, in the files in
-which each family is published ([models.md](../models.md)). An engine in one process samples for 1 sequence and for 16
-at once.
+`make bench-families` writes this page. It measures models of about 340 million parameters with random weights in bf16,
+in the files in which each family is published ([models.md](../models.md)). An engine in one process samples 1 sequence,
+and then 16 sequences at once.
 
-{about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}, a thread on each;
-load average at start {about["load_average"]:.2f}.{busy} Medians of {figures["rounds"]} rounds; the numerics are
+The engine runs with one thread per core, on {about["cores"]} cores of {about["cpu"]} with
+{", ".join(about["flags"]) or "no vector instructions"}. The load average at the start was
+{about["load_average"]:.2f}.{busy} Each figure is the median of {figures["rounds"]} rounds. The numerics are
 {figures["numerics"]}.
 
 {table(["family", "parameters", "weights a step", "a state", *heads], rows)}
-A step reads its weights from memory once, and reads and writes the state of every sequence; memory or arithmetic,
-whichever is slower, is the limit. In this run two threads together read {text_page.limit(figures, "dram_gbps"):.1f}
-GB/s, read and wrote {text_page.limit(figures, "dram_update_gbps"):.1f} GB/s in place, and made
-{text_page.gflops(figures):,.0f} GFLOP/s (medians of {len(figures["limits"])} measurements). The
-goal is {GOAL:.0%} at one sequence. More than 100% comes from data that a cache keeps, and from memory whose speed
-varies. [text.md](text.md) compares RWKV-7 and Mamba-2 with other programs.
+A step reads its weights from memory once, reads and writes the state of every sequence, and multiplies its weights by
+the activations of every sequence. The limit is set by memory or by arithmetic, whichever takes longer. In this run all
+threads together read {text_page.limit(figures, "dram_gbps"):.1f} GB/s, read and wrote
+{text_page.limit(figures, "dram_update_gbps"):.1f} GB/s in place, and computed {text_page.gflops(figures):,.0f} GFLOP/s
+(medians of {len(figures["limits"])} measurements). The goal is {GOAL:.0%} of the limit at one sequence. A share can
+exceed 100% because a cache keeps some of the data, and because the speed of memory varies. [text.md](text.md) compares
+RWKV-7 and Mamba-2 with other programs.
 
 ## Reproduce
 
@@ -141,7 +145,8 @@ varies. [text.md](text.md) compares RWKV-7 and Mamba-2 with other programs.
 make bench-families
 ```
 
-[families_figures.json](families_figures.json) has every run, `bench/report/bench_families.py` every command.
+[families_figures.json](families_figures.json) has every run, and `bench/report/bench_families.py` has every
+command.
 """
 
 

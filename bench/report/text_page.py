@@ -154,62 +154,70 @@ def missing(figures):
 def page(figures):
     about, versions = figures["machine"], figures["versions"]
     disturbed = about["disturbed"]
-    busy = "" if disturbed <= 0.1 else f" **Others used up to {disturbed:.0%} of the machine beside a measurement.**"
+    busy = ""
+    if disturbed > 0.1:
+        busy = f" **Other processes used up to {disturbed:.0%} of the machine during a measurement.**"
     return f"""# Published text models on the CPU
 
-Written by `make bench-text`. RWKV-7 in the three smallest published sizes and the smallest Mamba-2. All programs get
-the same random weights in bf16, each in its own format:
+`make bench-text` writes this page. It measures RWKV-7 in the three smallest published sizes, and the smallest Mamba-2.
+All programs get the same random weights in bf16, each in its own file format:
 
-- runnel: the files of flash-linear-attention and Hugging Face
-- [llama.cpp](https://github.com/ggml-org/llama.cpp), built from the sources in PyPI's llama-cpp-python
-  {versions["llama-cpp-python"]}: GGUF in bf16, written by its own converter
-- BlinkDL's [rwkv](https://pypi.org/project/rwkv/) {versions.get("rwkv", "")} with PyTorch {versions.get("torch", "")}
-  (`cpu bf16`, TorchScript): `.pth`
+- runnel reads the files of flash-linear-attention and Hugging Face.
+- [llama.cpp](https://github.com/ggml-org/llama.cpp) is built from the sources in PyPI's llama-cpp-python
+  {versions["llama-cpp-python"]}. It reads GGUF files in bf16, which its own converter has written.
+- BlinkDL's [rwkv](https://pypi.org/project/rwkv/) {versions.get("rwkv", "")} runs with PyTorch
+  {versions.get("torch", "")} (`cpu bf16`, TorchScript). It reads `.pth` files.
 
-Models named with Q4_0, Q4_K or Q8_0 are GGUF files of `llama-quantize` (Q4_K: its mixture Q4_K_M), the same for runnel
-and llama.cpp; runnel keeps their [blocks](../decisions/blocks.md).
+If a model's name ends with Q4_0, Q4_K or Q8_0, the model is a GGUF file that `llama-quantize` has written (for Q4_K, in
+its mixture Q4_K_M). runnel and llama.cpp read the same file, and runnel keeps its [blocks](../decisions/blocks.md).
 
-{about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}, a thread on each;
-load average at start {about["load_average"]:.2f}.{busy} Medians of {figures["rounds"]} rounds, in which the programs
-take turns; runnel's numerics are {figures["numerics"]}.
+Each program runs with one thread per core, on {about["cores"]} cores of {about["cpu"]} with
+{", ".join(about["flags"]) or "no vector instructions"}. The load average at the start was
+{about["load_average"]:.2f}.{busy} The figures are medians of {figures["rounds"]} rounds.
+In each round, the programs are measured one after the other. The numerics of runnel are {figures["numerics"]}.
 {missing(figures)}
 ## Decoding, values per second of all sequences together
 
 {decoding(figures)}
-`runnel` is an engine in one process, sampling included; `llama.cpp` is `llama-batched-bench`, which does not sample.
-For the servers, a client on the same cores reads this number of streams. Both servers sample from all values;
-llama-server has {max(figures["batches"])} slots. The rwkv package advances one sequence.
+The column `runnel` is for an engine in one process, and includes sampling. The column `llama.cpp` is for
+`llama-batched-bench`, which does not sample. Each column without a name has runnel's figure divided by the figure of
+the program to its left. For the two servers, a client on the same cores reads one stream per sequence. Both servers
+sample from all values, and llama-server has {max(figures["batches"])} slots. The rwkv package advances only one
+sequence.
 
 ## Share of the machine's limit
 
-A step reads its weights from memory once, reads and writes the state of every sequence, and multiplies its weights with
-every sequence; memory or arithmetic, whichever is slower, is the limit. In this run two threads together read
-{limit(figures, "dram_gbps"):.1f} GB/s, read and wrote {limit(figures, "dram_update_gbps"):.1f} GB/s in place, and made
-{gflops(figures):,.0f} GFLOP/s (medians of {len(figures["limits"])} measurements). More than 100%
-comes from data that a cache keeps, and from memory whose speed varies.
+A step reads its weights from memory once, reads and writes the state of every sequence, and multiplies its weights by
+the activations of every sequence. The limit is set by memory or by arithmetic, whichever takes longer. In this run all
+threads together read {limit(figures, "dram_gbps"):.1f} GB/s, read and wrote
+{limit(figures, "dram_update_gbps"):.1f} GB/s in place, and computed {gflops(figures):,.0f} GFLOP/s (medians of
+{len(figures["limits"])} measurements). A share can exceed 100% because a cache keeps some of the data, and because the
+speed of memory varies.
 
 {limits_of_steps(figures)}
-For a quantized file the limit is memory alone. llama.cpp's files in bf16 have the small matrices of low rank in fp32,
-which is not counted against it. With many
-sequences (avx512bf16: 8 for each thread, otherwise 16), each thread of runnel computes its share of them through all
-layers, and so reads all weights. The last column compares with the limit of this way to compute ([why](../internals/performance.md#what-each-change-brought)).
+For a quantized file, the limit includes only memory. In llama.cpp's bf16 files the small low-rank matrices are in fp32;
+the limit does not include these additional bytes. With many sequences (at least 8 for each thread with avx512bf16, 12
+with AMX, otherwise 16), each thread of runnel computes its share of the sequences through all layers, and so each
+thread reads all weights. The last column compares runnel with the limit of this method
+([why](../internals/performance.md#what-each-change-brought)).
 
 ## Prompts, values per second of one prompt of {figures["prompt"]}
 
 {prompts(figures)}
-The head's product is needed only once for a prompt, and is not counted.
+The share of arithmetic does not include the head's product, because a prompt needs it only once.
 
 ## Loading, from start to ready
 
 {loading(figures)}
-The files were in the page cache. runnel reads every file to hash it, to check every number and to pack every matrix
-into panels, in memory of its own ([how long each takes](../internals/performance.md#loading)); llama-server maps its
-file, and its first steps find it in the page cache.
+The files were in the page cache. runnel reads every file: it hashes the file, checks every number, and packs every
+matrix into panels in its own memory ([how long each takes](../internals/performance.md#loading)). llama-server maps its
+file, and its first steps read the weights from the page cache.
 
 ## Memory, the most that a server had
 
 {memory(figures)}
-With the states of {max(figures["batches"])} sequences. The parts of a file that a server maps count.
+The figures of the servers include the states of {max(figures["batches"])} sequences, and the parts of a file that a
+server maps.
 
 {distances(figures)}## Reproduce
 
@@ -217,7 +225,7 @@ With the states of {max(figures["batches"])} sequences. The parts of a file that
 make bench-text
 ```
 
-[text_figures.json](text_figures.json) has every run, `bench/report/bench_text.py` every command.
+[text_figures.json](text_figures.json) has every run, and `bench/report/bench_text.py` has every command.
 """
 
 

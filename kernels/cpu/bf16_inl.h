@@ -1,15 +1,17 @@
-// Rounds weights to bf16 in plain code. Included inside an anonymous namespace by the isa_*.cc
-// whose instruction set has no instruction for it. No include guard and no includes: see isa.h.
+// Rounds weights to bf16 in plain code. Each isa_*.cc whose instruction set cannot round to bf16
+// includes this file inside an anonymous namespace. The file has no include guard and includes
+// nothing: see isa.h.
 
-// To nearest, ties to even. A NaN stays a NaN.
+// Rounds x to the nearest bf16 number, ties to even. A NaN stays a NaN. The result is in the low 16
+// bits.
 inline uint32_t bits_of_bf16(float x) {
   uint32_t bits;
   __builtin_memcpy(&bits, &x, sizeof(bits));
   return x != x ? 0x7fc0U : (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
 }
 
-// Rounds x [count] to bf16, two numbers to a word. If the count is odd, the last one is paired with
-// a zero.
+// Rounds x [count] to bf16, and puts two numbers into each word. If the count is odd, the last
+// number is paired with a zero.
 void round_pairs(const float* x, int count, float* pairs) {
   uint32_t word;
   for (int i = 0; i + 1 < count; i += 2) {

@@ -1,4 +1,4 @@
-// Prepares the conversation of a request for a model. All endpoints of chat use this.
+// Prepares the conversation of a request for a model. All chat endpoints use this class.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,14 @@ namespace runnel {
 
 class ChatConversation {
  public:
-  // Faults have the field names of `word_of`.
+  // `word_of` gives the names of fields in faults.
   explicit ChatConversation(FieldWord word_of) : word_of_(std::move(word_of)) {}
 
   // The bytes of memory that reading and rendering a request with this body takes temporarily.
   static int64_t bytes_to_read(std::string_view body);
 
-  // Refuses a model without a template, or whose template writes no calls if the request has tools.
+  // Refuses a model without a template. If the request has tools, also refuses a model whose
+  // template writes no tool calls.
   Fault open(const ServedModel& model, const ChatRequest& request);
   // The bytes of memory that open() and prepare() take until the answer ends.
   static int64_t bytes_kept(const ChatRequest& request);
@@ -41,7 +42,7 @@ class ChatConversation {
  private:
   const FieldWord word_of_;
   std::shared_ptr<const ChatFormat> format_;
-  std::optional<ToolCallForm> form_;  // of the calls that the answer may have
+  std::optional<ToolCallForm> form_;  // the form of tool calls in the answer
   std::string prompt_end_;
 };
 

@@ -26,7 +26,7 @@ class FamiliesTest(unittest.TestCase):
     def test_the_page_has_a_row_for_each_family(self):
         page = bench_families.page(FIGURES)
         self.assertIn("| GLA | 240 M | 400 MB | 25.0 MB | **80.0** | 88% | **400.0** | 65% |", page)
-        self.assertNotIn("Others used", page)
+        self.assertNotIn("Other processes used", page)
 
     def test_an_embedding_is_counted_only_if_it_is_the_head(self):
         with tempfile.TemporaryDirectory() as holder:

@@ -73,9 +73,9 @@ class PageTest(unittest.TestCase):
         self.assertIn("| RWKV-7 0.1B | 1 | **80.0** | 40.0 | **2.00x** | 79.0 | - | - | 10.0 |", page)
 
     def test_the_page_reports_a_disturbed_run(self):
-        self.assertNotIn("Others used", text_page.page(FIGURES))
+        self.assertNotIn("Other processes used", text_page.page(FIGURES))
         figures = {**FIGURES, "machine": {**FIGURES["machine"], "disturbed": 0.3}}
-        self.assertIn("**Others used up to 30% of the machine", text_page.page(figures))
+        self.assertIn("**Other processes used up to 30% of the machine", text_page.page(figures))
 
 
 QUANTIZED: dict[str, Any] = {
