@@ -151,6 +151,25 @@ def missing(figures):
     return "\n".join(["", *lines, ""]) if lines else ""
 
 
+def limits_section(figures):
+    return f"""## Share of the machine's limit
+
+A step reads its weights from memory once, reads and writes the state of every sequence, and multiplies its weights by
+the activations of every sequence. The limit is set by memory or by arithmetic, whichever takes longer. In this run all
+threads together read {limit(figures, "dram_gbps"):.1f} GB/s, read and wrote
+{limit(figures, "dram_update_gbps"):.1f} GB/s in place, and computed {gflops(figures):,.0f} GFLOP/s (medians of
+{len(figures["limits"])} measurements). A share can exceed 100% because a cache keeps some of the data, and because the
+speed of memory varies.
+
+{limits_of_steps(figures)}
+For a quantized file, the limit includes only memory. In llama.cpp's bf16 files the small low-rank matrices are in fp32;
+the limit does not include these additional bytes. With many sequences (at least 8 for each thread with avx512bf16, 12
+with AMX, otherwise 16), each thread of runnel computes its share of the sequences through all layers, and so each
+thread reads all weights. The last column compares runnel with the limit of this method
+([why](../internals/performance.md#what-each-change-brought)).
+"""
+
+
 def page(figures):
     about, versions = figures["machine"], figures["versions"]
     disturbed = about["disturbed"]
@@ -185,22 +204,7 @@ the program to its left. For the two servers, a client on the same cores reads o
 sample from all values, and llama-server has {max(figures["batches"])} slots. The rwkv package advances only one
 sequence.
 
-## Share of the machine's limit
-
-A step reads its weights from memory once, reads and writes the state of every sequence, and multiplies its weights by
-the activations of every sequence. The limit is set by memory or by arithmetic, whichever takes longer. In this run all
-threads together read {limit(figures, "dram_gbps"):.1f} GB/s, read and wrote
-{limit(figures, "dram_update_gbps"):.1f} GB/s in place, and computed {gflops(figures):,.0f} GFLOP/s (medians of
-{len(figures["limits"])} measurements). A share can exceed 100% because a cache keeps some of the data, and because the
-speed of memory varies.
-
-{limits_of_steps(figures)}
-For a quantized file, the limit includes only memory. In llama.cpp's bf16 files the small low-rank matrices are in fp32;
-the limit does not include these additional bytes. With many sequences (at least 8 for each thread with avx512bf16, 12
-with AMX, otherwise 16), each thread of runnel computes its share of the sequences through all layers, and so each
-thread reads all weights. The last column compares runnel with the limit of this method
-([why](../internals/performance.md#what-each-change-brought)).
-
+{limits_section(figures)}
 ## Prompts, values per second of one prompt of {figures["prompt"]}
 
 {prompts(figures)}
