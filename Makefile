@@ -109,7 +109,7 @@ bench-families: ## measure GLA, RetNet, DeltaNet, RWKV-6, Mamba-1 and others, wr
 	@/usr/bin/python3 bench/report/bench_families.py
 	@scripts/wrap docs/benchmarks/families.md
 
-bench-hybrids: ## measure hybrids at several positions beside llama.cpp, write docs/benchmarks/hybrids.md: an hour, 16 GB
+bench-hybrids: ## measure hybrids at several positions beside llama.cpp, write docs/benchmarks/hybrids.md: two and a half hours, 16 GB
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_hybrids.py
