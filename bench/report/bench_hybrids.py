@@ -211,7 +211,8 @@ own converter. llama.cpp was built from the sources in PyPI's llama-cpp-python
 {figures["versions"]["llama-cpp-python"]}. Both keep keys and values in 16 bits.
 
 The machine: {about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}, one thread on
-each, load average {about["load_average"]:.2f} at the start.{busy} The figures are {rounds}. One program ran at a time, in turns. runnel's numerics are {figures["numerics"]}.
+each, load average {about["load_average"]:.2f} at the start.{busy} The figures are {rounds}. One
+program ran at a time, in turns. runnel's numerics are {figures["numerics"]}.
 {text_page.missing(figures)}
 ## Decoding, values per second of all sequences together
 
