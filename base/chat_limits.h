@@ -8,6 +8,6 @@ namespace runnel::limits {
 inline constexpr Limit kChatValues{
     "chat_values", 4096, 1, int64_t{1} << 40,
     "values generated for an answer to a conversation if the call does not say how many; "
-    "max_values if that is less"};
+    "never more than max_values"};
 
 }  // namespace runnel::limits

@@ -51,7 +51,7 @@ inline constexpr Limit kSessions{
     "of the memory that is free after loading, at most 256"};
 inline constexpr Limit kSessionsPerCaller{
     "sessions_per_caller", 0, 0, 1 << 20,
-    "states that one caller may hold (a key, or an address where there are no keys); 0: all "
+    "states that one caller (a key, or an address where there are no keys) may hold; 0: all "
     "of them"};
 inline constexpr Limit kBatchRows{"batch_rows", 256, 1, 4096, "sequences advanced in one step"};
 inline constexpr Limit kBatchValues{"batch_values", 512, 1, 65536,

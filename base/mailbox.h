@@ -16,12 +16,12 @@ namespace runnel {
 template <typename T>
 class Mailbox {
  public:
-  // Holds at most `capacity` items, which together own at most `bytes` of other memory. A single
-  // item may own more.
+  // The mailbox holds at most `capacity` items. The memory that the items own may have at most
+  // `bytes` bytes in total, or more if there is only one item.
   Mailbox(size_t capacity, int64_t bytes) : capacity_(capacity), most_bytes_(bytes) {}
 
-  // Puts an item that holds `bytes` of memory. False, with `item` untouched, when the mailbox is
-  // full or closed.
+  // Puts an item that owns `bytes` bytes of memory. If the mailbox is full or closed, returns false
+  // and does not change `item`.
   [[nodiscard]] bool put(T&& item, int64_t bytes) {
     {
       std::lock_guard lock(mutex_);
@@ -67,7 +67,7 @@ class Mailbox {
     return closed_;
   }
 
-  // The number of items. Earlier nudges count as seen.
+  // Returns the number of items, and forgets earlier nudges.
   size_t look() {
     std::lock_guard lock(mutex_);
     nudged_ = false;
@@ -84,7 +84,7 @@ class Mailbox {
     return item;
   }
 
-  // Waits until there is an item, a nudge or a close, at most `at_most`.
+  // Waits until the mailbox has an item, is nudged or is closed, but not longer than `at_most`.
   void wait(Duration at_most) {
     std::unique_lock lock(mutex_);
     wake_.wait_for(lock, at_most, [&] { return !waiting_.empty() || nudged_ || closed_; });

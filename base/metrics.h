@@ -89,11 +89,11 @@ class MetricsText {
  public:
   using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
-  // Begins a family: "counter", "gauge" or "histogram". The samples that follow belong to it. Each
-  // name may be used once. A family may have no samples.
+  // Begins a family of metrics. `type` is "counter", "gauge" or "histogram". The samples that
+  // follow belong to the family. Each name may be used once. A family may have no samples.
   void family(std::string_view name, std::string_view type, std::string_view help);
-  // Adds a sample of a counter or a gauge. The values of labels are escaped; their names must be
-  // plain.
+  // Add a sample of a counter or a gauge, or all samples of a histogram. The values of labels are
+  // escaped. The names of labels are not, so they must need no escaping.
   void sample(Labels labels, int64_t value);
   void sample(Labels labels, double value);
   void sample(Labels labels, const Histogram& histogram);

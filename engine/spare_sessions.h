@@ -1,6 +1,6 @@
 // A linked list of the spare sessions. A session is spare while no call runs on it and its state is
-// saved outside of the engine. The first session of the list has been spare for longest. It is the
-// first to end when a call needs a slot.
+// saved outside of the engine. The first session of the list has been spare for the longest time,
+// and ends first when a call needs a slot.
 #pragma once
 
 #include <optional>

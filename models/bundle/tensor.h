@@ -1,5 +1,5 @@
-// Tensors as they are stored, read in place and one at a time, so that a model never needs its
-// weights in memory twice.
+// Tensors in their stored form. They are read in place and one at a time, so that a model never
+// needs memory for its weights twice.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace runnel {
 // Bytes of one element of a plain type, or of a block.
 constexpr int64_t bytes_of(StoredType type) { return format_of(type).bytes; }
 
-// A view of a tensor in memory that another object owns, little-endian and row-major, at any
-// address.
+// A view of a tensor in memory that another object owns. The tensor is little-endian and row-major,
+// and need not be aligned.
 struct Tensor {
   StoredType type = StoredType::kF32;
   std::vector<int64_t> shape;
@@ -30,8 +30,9 @@ struct Tensor {
   }
 };
 
-// Elements [first, first + out.size()) as fp32. F16 and BF16 widen exactly. A weight of a block is
-// computed from a product and a sum, and both are rounded (kernels/blocks.h).
+// Converts elements [first, first + out.size()) to fp32. The conversion of F16 and BF16 is exact. A
+// weight of a block is the result of a multiplication and a subtraction, each rounded
+// (kernels/blocks.h).
 void widen(const Tensor& tensor, int64_t first, std::span<float> out);
 
 // All elements as fp32.
@@ -58,7 +59,8 @@ class TensorMemory {
   // read again, for example from a file, need not stay in memory during that time.
   virtual void release(std::span<const std::byte> /*bytes*/) const {}
 
-  // The digest of the weights. It may take a while: ask for it last.
+  // Returns the digest of the weights. This may wait until the digest has been computed, so call it
+  // last.
   virtual Result<std::string> digest() const = 0;
 };
 
