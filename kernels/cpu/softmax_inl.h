@@ -107,7 +107,7 @@ constexpr int kScoreVectors = kPageVectors < 8 ? 4
 static_assert(kPageVectors % 4 == 0 && (kPageVectors < 8 || kPageVectors % 8 == 0));
 
 // Computes p = q . k of each position of a page, for kN queries. Each sum adds its products in
-// order. Prefetches the keys of the next page meanwhile.
+// order. Prefetches the keys of the next page from `next` on, one address after the other.
 template <int kN, typename Number>
 inline void score_page(Query* queries, int dk, const Number* keys, const Number* next) {
   constexpr int kV = kScoreVectors<kN>;
@@ -180,7 +180,7 @@ inline float weigh(Query& query, int visible) {
 
 // o = keep o + the sum of p_j v_j over positions [first, last) of a page, in ascending order, for
 // kN queries. It computes kC vectors of columns of o, from `column` on. The last vector has n
-// numbers. Prefetches the same numbers of the next page meanwhile.
+// numbers. Prefetches an equal part of the values `next` of the next page.
 template <int kN, int kC, typename Number>
 inline void add_columns(Query* queries, const float* keep, int first, int last,
                         const Number* values, const Number* next, int dv, int column, int n) {
