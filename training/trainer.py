@@ -42,7 +42,6 @@ class Training:
             lr=run["lr"],
             betas=(0.9, 0.98),
         )
-        self.forward = self.network
         self.step, self.seconds = 0, 0.0
         self.curve = []  # [step, seconds, bits per item in training since the last point]
 
@@ -59,7 +58,7 @@ class Training:
         values = torch.from_numpy(sequences.values).to(self.device).long()
         counted = torch.from_numpy(sequences.counted).to(self.device)
         with autocast(self.device, precision):
-            outputs = self.forward(values[:, :-1])
+            outputs = self.network(values[:, :-1])
         log_prob = log_probs(self.network.distribution, outputs.float(), values[:, 1:])
         return -(log_prob * counted).sum() / counted.sum()
 
