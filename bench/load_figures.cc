@@ -15,14 +15,14 @@ namespace {
 double rounded(double number, double unit) { return std::round(number / unit) * unit; }
 
 // Milliseconds, rounded to the microsecond.
-double milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+double in_milliseconds(double seconds) { return std::round(seconds * 1e6) / 1e3; }
 
 OrderedJson durations_json(const DurationHistogram& durations) {
   return {{"count", durations.count()},
-          {"p50", milliseconds(durations.quantile(0.5))},
-          {"p90", milliseconds(durations.quantile(0.9))},
-          {"p99", milliseconds(durations.quantile(0.99))},
-          {"max", milliseconds(durations.max())}};
+          {"p50", in_milliseconds(durations.quantile(0.5))},
+          {"p90", in_milliseconds(durations.quantile(0.9))},
+          {"p99", in_milliseconds(durations.quantile(0.99))},
+          {"max", in_milliseconds(durations.max())}};
 }
 
 // A duration in as many digits as a reader needs: "0.42", "7.3", "184".
@@ -38,9 +38,9 @@ std::string load_text(const LoadFigures& run) {
   return "given";
 }
 
-using Row = std::vector<std::string>;
+using TableRow = std::vector<std::string>;
 
-Row row_of(const LoadFigures& run) {
+TableRow row_of(const LoadFigures& run) {
   DurationHistogram none;
   const Refusals* most = nullptr;
   for (const auto& [code, refusals] : run.refused) {
@@ -62,13 +62,13 @@ Row row_of(const LoadFigures& run) {
           ms_text(refusal, 0.99)};
 }
 
-std::string lines_of(const std::vector<Row>& rows) {
+std::string lines_of(const std::vector<TableRow>& rows) {
   std::vector<size_t> widths(rows[0].size());
-  for (const Row& row : rows) {
+  for (const TableRow& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   std::string text;
-  for (const Row& row : rows) {
+  for (const TableRow& row : rows) {
     for (size_t i = 0; i < row.size(); ++i) {
       text += std::string(widths[i] - row[i].size() + (i > 0 ? 2 : 0), ' ') + row[i];
     }
@@ -132,7 +132,7 @@ OrderedJson figures_json(const LoadFigures& figures) {
 }
 
 std::string figures_table(const std::vector<LoadFigures>& runs) {
-  std::vector<Row> rows = {
+  std::vector<TableRow> rows = {
       {"load", "calls/s", "completed", "refused", "other", "goodput", "first p50", "first p99",
        "gap p50", "gap p99", "gap max", "refusal p50", "refusal p99"},
       {"", "", "", "", "", "values/s", "ms", "ms", "ms", "ms", "ms", "ms", "ms"}};
