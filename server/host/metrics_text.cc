@@ -56,7 +56,7 @@ void put_times(MetricsText& text, const ByModel& models) {
                 "From a call's validation to its admission, of calls that were admitted.",
                 [](F figures) -> H { return figures.engine.queue_time; });
   put_histogram(text, models, "runnel_first_value_seconds",
-                "From a Generate call's arrival to its first value.",
+                "From the arrival of a call that samples to its first value.",
                 [](F figures) -> H { return figures.calls.first_value; });
   put_histogram(text, models, "runnel_value_gap_seconds",
                 "Between two consecutive values of a sample.",
