@@ -34,6 +34,9 @@ inline constexpr int64_t kMaxLayers = 256;
 inline constexpr int64_t kMaxWidth = 16384;
 inline constexpr int kMaxTaps = 16;  // of a causal convolution
 inline constexpr int64_t kMaxFfn = 65536;
+// Experts of a layer, and the maximum that one input uses.
+inline constexpr int kMaxExperts = 512;
+inline constexpr int kMaxChosenExperts = 64;
 // Positions of a model with attention: the maximum, and the default for a sequence.
 inline constexpr int64_t kMaxContext = int64_t{1} << 24;
 inline constexpr int64_t kUsualPositions = 4096;

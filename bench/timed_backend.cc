@@ -77,6 +77,11 @@ void TimedBackend::norm(View x, View residual, const Norm& norm, View out) {
   timed(StepPart::kNorm, [&] { inner().norm(x, residual, norm, out); });
 }
 
+void TimedBackend::experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
+                           View out) {
+  timed(StepPart::kProducts, [&] { inner().experts(x, scores, experts, room, out); });
+}
+
 void TimedBackend::gated_norm(View x, const Norm& norm, const NormGate& gate, View out) {
   timed(StepPart::kNorm, [&] { inner().gated_norm(x, norm, gate, out); });
 }

@@ -57,6 +57,8 @@ class TimedBackend final : public ForwardingBackend {
              View out) override;
   void matmuls(std::span<const Product> products) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
+  void experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
+               View out) override;
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
   void shift(Rows rows, View x, View mu, States states, View out) override;
   void convolves(Rows rows, std::span<const Convolved> all) override;

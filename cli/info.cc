@@ -44,6 +44,12 @@ std::string state_text(int64_t bytes, int64_t position_bytes, int64_t positions)
          " positions, all of it taken when a session begins";
 }
 
+std::string parameters_text(const Spec& spec) {
+  const std::string all = with_commas(spec.parameters());
+  const int64_t active = spec.active_parameters();
+  return active == spec.parameters() ? all : all + ", of which a value uses " + with_commas(active);
+}
+
 // The rows for a spec, whether it comes from a directory or from a server.
 Lines spec_lines(const Spec& spec) {
   Lines lines = {{"model", spec.name}};
@@ -57,7 +63,7 @@ Lines spec_lines(const Spec& spec) {
                                                              : "text, over " + values + " values");
   }
   for (auto& row : description_of(spec)) lines.push_back(std::move(row));
-  lines.emplace_back("parameters", with_commas(spec.parameters()));
+  lines.emplace_back("parameters", parameters_text(spec));
   lines.emplace_back("state",
                      state_text(spec.state_bytes(), spec.position_bytes(), spec.positions));
   return lines;

@@ -346,6 +346,27 @@ struct AttentionInputs {
   View v;  // [inputs, kv_heads * dv]
 };
 
+// A mixture of experts. Each expert is a gated linear layer with a product after it, and each input
+// uses the `chosen` experts with the largest scores, of equal scores the first ones:
+//   y = sum over the chosen e of p_e down_e(activation(gate_e x) * up_e x),
+// where p is the softmax of the chosen scores. The sum adds experts in ascending order.
+struct Experts {
+  // One weight for each expert. All `gate` and `up` have one shape [inner, in] and no bias, and all
+  // `down` have one shape [in, inner] and no bias.
+  std::span<const Weight> gate, up, down;
+  Activation activation = Activation::kSilu;
+  int chosen = 0;
+  float factor = 1.0F;  // of y
+};
+
+// Memory that experts() uses, without gaps between rows. A row is for the input of that row.
+struct ExpertRoom {
+  View chosen;  // i32 [inputs, chosen]
+  View shares;  // fp32 [inputs, chosen]
+  View wide;    // fp32 [inputs, chosen * in]
+  View hidden;  // fp32 [inputs, chosen * inner]
+};
+
 enum class HeadKind : uint8_t { kCategorical, kMixtureOfLogistics };
 
 // The numbers in a row of a head's output. Categorical: `values` logits. Mixture of logistics over
@@ -490,6 +511,15 @@ class Backend {
     const Product product = {x, &weight, end, out};
     matmuls({&product, 1});
   }
+
+  // Whether the backend has experts().
+  virtual bool takes_experts() const { return false; }
+
+  // out += experts.factor * y, with the y of each row of x [inputs, in] by its scores fp32 [inputs,
+  // experts]. out [inputs, in] is neither x nor the scores. The contents of `room` are undefined
+  // before and after the call.
+  virtual void experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
+                       View out) = 0;
 
   // out = norm(x + residual), or norm(x) if residual.data is null. out may be x or the residual.
   virtual void norm(View x, View residual, const Norm& norm, View out) = 0;

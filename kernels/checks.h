@@ -20,6 +20,7 @@ void check_zero(Span bytes);
 void check_embed(Rows rows, View values, const Embedding& embedding, View out);
 void check_matmul(View x, const Weight& weight, const End& end, View out);
 void check_product(const Product& product);
+void check_experts(View x, View scores, const Experts& experts, const ExpertRoom& room, View out);
 void check_norm(View x, View residual, const Norm& norm, View out);
 void check_gated_norm(View x, const Norm& norm, const NormGate& gate, View out);
 void check_shift(View x, View mu, View out);

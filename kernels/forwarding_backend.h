@@ -45,6 +45,11 @@ class ForwardingBackend : public Backend {
     inner_.embed(rows, values, control, embedding, out);
   }
   void matmuls(std::span<const Product> products) override { inner_.matmuls(products); }
+  bool takes_experts() const override { return inner_.takes_experts(); }
+  void experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
+               View out) override {
+    inner_.experts(x, scores, experts, room, out);
+  }
   void norm(View x, View residual, const Norm& norm, View out) override {
     inner_.norm(x, residual, norm, out);
   }

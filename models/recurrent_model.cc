@@ -131,7 +131,7 @@ RecurrentModel::RecurrentModel(const Spec& spec, Backend& backend, const ModelLi
       limits_(limits),
       network_(std::move(network)),
       layout_(layout),
-      work_(spec.parameters()) {
+      work_(spec.active_parameters()) {
   limits_.chunk = backend.chunk();
   limits_.launches = backend.launches();
   limits_.recent = layout_.recent;

@@ -16,6 +16,14 @@ int64_t Spec::parameters() const {
   return count;
 }
 
+int64_t Spec::active_parameters() const {
+  int64_t count = 0;
+  for (const ExpectedTensor& tensor : expected_tensors(*this)) {
+    if (tensor.trained && tensor.read) count += tensor.active();
+  }
+  return count;
+}
+
 Status set_context(int64_t context, Spec& spec) {
   if (context == 0 || spec.most_positions == 0) return {};
   if (context > spec.most_positions) {

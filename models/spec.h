@@ -55,6 +55,8 @@ struct Spec {
   int64_t position_bytes() const;
   // The number of trained parameters.
   int64_t parameters() const;
+  // The part of them that one input uses: all, unless the model has experts.
+  int64_t active_parameters() const;
 };
 
 // Sets the number of positions of a model with attention. 0: unchanged. A model without attention

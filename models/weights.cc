@@ -221,6 +221,23 @@ Weight WeightReader::pack(const LinearTensors& names, Precision precision) const
   return packed;
 }
 
+std::vector<Weight> WeightReader::pack_each(const LinearTensors& names, Precision precision) const {
+  Tensor whole = tensor(names.weight);
+  const int64_t in = whole.shape.back();
+  whole.shape = {whole.elements() / in, in};
+  std::vector<Weight> packed;
+  for (int64_t first = names.first; first < whole.shape[0]; first += names.every) {
+    const Tensor run = rows_of(whole, first, names.rows);
+    const Tensor* const one = &run;
+    std::vector<std::byte> room;
+    const HostTensor weight =
+        host_tensor({&one, 1}, static_cast<int>(names.rows), static_cast<int>(in), precision, room);
+    packed.push_back(backend_.pack(weight, {nullptr, 1, weight.rows}, precision));
+  }
+  bundle_.memory->release(whole.bytes);
+  return packed;
+}
+
 Weight WeightReader::pack(std::span<const float> weight, int rows, std::span<const float> bias,
                           Precision precision) const {
   const int cols = static_cast<int>(std::ssize(weight)) / rows;

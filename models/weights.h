@@ -55,6 +55,11 @@ class WeightReader {
   // A packed linear layer whose tensors have other names.
   Weight pack(const LinearTensors& names, Precision precision) const;
 
+  // A layer for each run of rows that `names` selects, in order: first those from `first` on, then
+  // those from first + every on, and so on. Dimensions before the last two count as rows. Without a
+  // bias, and not transposed.
+  std::vector<Weight> pack_each(const LinearTensors& names, Precision precision) const;
+
   // Backend::precise() for the products of a model in this precision.
   Precision precise(Precision of) const { return backend_.precise(of); }
 

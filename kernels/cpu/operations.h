@@ -51,6 +51,9 @@ class alignas(64) CpuOperations : public Backend {
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
   void matmuls(std::span<const Product> products) override;
+  bool takes_experts() const override { return true; }
+  void experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
+               View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
   void shift(Rows rows, View x, View mu, States states, View out) override;
@@ -79,6 +82,9 @@ class alignas(64) CpuOperations : public Backend {
   void multiply_by_panels(std::span<const Product> products);
   void multiply_panels(const Product& product, int first, int last);
   void multiply(View x, const Weight& weight, const End& end, View out, int first, int last);
+  template <typename F>
+  void share_experts(View chosen, std::span<const Weight> weights, int64_t nanoseconds,
+                     const F& body);
   void round(View x, Precision precision);
   void convolve_one(Rows rows, const Convolved& one);
   template <typename F>

@@ -14,9 +14,6 @@ using cpu::divide_up;
 // The maximum number of matmuls that are shared at once.
 constexpr int kMostProducts = 8;
 
-// For long products.
-constexpr int kTasksOfAThread = 4;
-
 int64_t padded_to(int multiple, int count) {
   return int64_t{divide_up(count, multiple)} * multiple;
 }
@@ -135,10 +132,9 @@ void CpuOperations::multiply_by_panels(std::span<const Product> products) {
     work += work_of(one);
     panels += panels_of(one);
   }
-  const int threads = sharing_.threads_for(work);
-  const bool equal = sharing_.tasks_for(work) <= threads;
-  const int count = std::min(equal ? threads : kTasksOfAThread * threads, panels);
-  const PanelTasks tasks(products, kernels_.panel, count, equal);
+  const int count = sharing_.product_tasks(work);
+  const bool equal = count == sharing_.threads_for(work);
+  const PanelTasks tasks(products, kernels_.panel, std::min(count, panels), equal);
   sharing_.share(tasks.count(), [&](int task) {
     tasks.run(task,
               [&](size_t i, int first, int last) { multiply_panels(products[i], first, last); });

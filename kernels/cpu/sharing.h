@@ -44,6 +44,12 @@ class Sharing {
     if (!is_on()) return 1;
     return std::max(threads_for(nanoseconds), static_cast<int>(nanoseconds / longest_task_));
   }
+  // The number of tasks to divide products into. Long tasks load weights faster, and short ones let
+  // threads end together.
+  int product_tasks(int64_t nanoseconds) const {
+    const int threads = threads_for(nanoseconds);
+    return tasks_for(nanoseconds) <= threads ? threads : kTasksOfAThread * threads;
+  }
   // Calls body(begin, end) for parts that cover [0, count). If threads share operations, they share
   // the parts.
   template <typename F>
@@ -66,6 +72,8 @@ class Sharing {
   // Sharing an operation costs a barrier. It pays only above this much work for each thread, in
   // nanoseconds.
   static constexpr int64_t kWorthAThread = 300;
+  // The tasks of each thread in long products.
+  static constexpr int kTasksOfAThread = 4;
 
   const int64_t longest_task_;
   Phases* phases_ = nullptr;  // set: the threads share each operation

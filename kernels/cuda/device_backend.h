@@ -125,6 +125,9 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
   void matmuls(std::span<const Product> products) override;
+  void experts(View, View, const Experts&, const ExpertRoom&, View) override {
+    check(false, "experts: a backend that takes_experts()");
+  }
   void norm(View x, View residual, const Norm& norm, View out) override;
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
   void shift(Rows rows, View x, View mu, States states, View out) override;

@@ -53,7 +53,8 @@ constexpr std::string_view kLarge[] = {
 constexpr std::string_view kHeads[] = {"predictor.weight", "head.weight", "lm_head.weight"};
 
 bool is_large(std::string_view name, const Tensor& tensor) {
-  if (tensor.shape.size() != 2 || tensor.shape[1] % kRun != 0) return false;
+  const size_t dimensions = tensor.shape.size();  // experts have three
+  if (dimensions < 2 || dimensions > 3 || tensor.shape.back() % kRun != 0) return false;
   return std::ranges::find(kHeads, name) != std::end(kHeads) ||
          std::ranges::any_of(kLarge, [&](std::string_view end) { return name.ends_with(end); });
 }

@@ -77,6 +77,10 @@ void check_sizes(const HybridSpec& sizes, const HybridKeys& keys, Faults& faults
   want(!sizes.has('b') || !one_each, keys.layers, "one mixer in every layer", 2);
   want(sizes.ffn > 0 || (one_each && !sizes.has('f')), keys.layers, "a feed-forward with a width",
        sizes.ffn);
+  want(sizes.experts.count == 0 || sizes.style == HybridStyle::kGranite, keys.chosen,
+       "no experts in this style", sizes.experts.chosen);
+  want(sizes.experts.chosen <= sizes.experts.count, keys.chosen, "at most the number of experts",
+       sizes.experts.chosen);
   if (sizes.has_attention()) {
     at_most(keys.head_size, sizes.heads, sizes.head_size);
     want(sizes.kv_heads >= 1 && sizes.heads % std::max(sizes.kv_heads, 1) == 0, keys.kv_heads,
@@ -100,14 +104,17 @@ void set_positions(int64_t most, Spec& spec) {
 
 void read_hybrid(const Fields& root, Faults& faults, Spec& spec) {
   auto& sizes = spec.model.emplace<HybridSpec>();
-  const Fields model = root.object(
-      "model",
-      {"family",    "style",    "layers",         "max_positions", "width",      "ffn",
-       "heads",     "kv_heads", "head_size",      "rotated",       "theta",      "recurrent_heads",
-       "key_heads", "key_size", "value_size",     "taps",          "gated_norm", "attention_scale",
-       "dt_least",  "dt_most",  "attention_bias", "in_bias",       "out_bias",   "convolution_bias",
-       "ffn_bias",  "norm_eps", "factors",        "nested",        "gguf",       "tied",
-       "table_rows"});
+  const Fields model = root.object("model", {"family",        "style",      "layers",
+                                             "max_positions", "width",      "ffn",
+                                             "heads",         "kv_heads",   "head_size",
+                                             "rotated",       "theta",      "recurrent_heads",
+                                             "key_heads",     "key_size",   "value_size",
+                                             "taps",          "gated_norm", "attention_scale",
+                                             "dt_least",      "dt_most",    "attention_bias",
+                                             "in_bias",       "out_bias",   "convolution_bias",
+                                             "ffn_bias",      "norm_eps",   "factors",
+                                             "nested",        "gguf",       "tied",
+                                             "table_rows",    "experts"});
   sizes.style = model.choice("style", kStyles);
   sizes.layers = read_layers(model, faults);
   each_size(sizes, [&](const char* key, int& size, int64_t least, int64_t largest) {
@@ -127,14 +134,21 @@ void read_hybrid(const Fields& root, Faults& faults, Spec& spec) {
   each_factor(sizes.factors, [&](const char* key, float& factor) {
     factor = factors.number(key, factor, kMaxHybridNumber);
   });
+  if (model.find("experts") != nullptr) {
+    const Fields experts = model.object("experts", {"count", "chosen", "ffn"});
+    sizes.experts = {experts.small("count", 1, kMaxExperts),
+                     experts.small("chosen", 1, kMaxChosenExperts),
+                     experts.small("ffn", 1, kMaxFfn)};
+  }
   sizes.table_rows = model.small("table_rows", spec.vocabulary, kMaxVocabulary);
   set_positions(model.integer("max_positions", 1, kMaxContext), spec);
   spec.head.values = spec.vocabulary;
   if (!faults.ok()) return;
-  check_sizes(sizes,
-              {"model.layers", "model.heads", "model.kv_heads", "model.head_size",
-               "model.recurrent_heads", "model.key_heads", "model.key_size", "model.value_size"},
-              faults);
+  check_sizes(
+      sizes,
+      {"model.layers", "model.heads", "model.kv_heads", "model.head_size", "model.recurrent_heads",
+       "model.key_heads", "model.key_size", "model.value_size", "model.experts.chosen"},
+      faults);
 }
 
 OrderedJson model_to_json(const HybridSpec& sizes, const Spec& spec) {
@@ -156,6 +170,9 @@ OrderedJson model_to_json(const HybridSpec& sizes, const Spec& spec) {
     if (factor != 1.0F) model["factors"][key] = shortest(factor);
   });
   model["table_rows"] = sizes.table_rows;
+  if (const auto [count, chosen, ffn] = sizes.experts; count > 0) {
+    model["experts"] = {{"count", count}, {"chosen", chosen}, {"ffn", ffn}};
+  }
   return model;
 }
 

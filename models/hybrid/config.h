@@ -15,7 +15,8 @@ inline constexpr int kInterval = 4;
 
 // The keys by which check_sizes() names the sizes in messages.
 struct HybridKeys {
-  const char *layers, *heads, *kv_heads, *head_size, *recurrent_heads, *key_heads, *dk, *dv;
+  const char *layers, *heads, *kv_heads, *head_size, *recurrent_heads, *key_heads, *dk, *dv,
+      *chosen;
 };
 
 // Checks that the sizes fit each other. The range of each size must have been checked before. Adds

@@ -15,6 +15,7 @@ namespace {
 constexpr const char* kHeads = "attention.head_count";
 constexpr const char* kKvHeads = "attention.head_count_kv";
 constexpr const char* kFfn = "feed_forward_length";
+constexpr const char* kUsedExperts = "expert_used_count";
 
 // The keys of a file, without the prefix of its architecture.
 class Keys {
@@ -111,8 +112,8 @@ HybridStyle style_of(const std::string& architecture) {
   return HybridStyle::kQwen35;
 }
 
-void refuse_options(const Keys& keys) {
-  keys.allow_none("expert_count", "experts are");
+void refuse_options(const Keys& keys, HybridStyle style) {
+  if (style != HybridStyle::kGranite) keys.allow_none("expert_count", "experts are");
   keys.allow_none("attention.sliding_window", "a window of attention is");
   keys.allow("attention.causal", true);
 }
@@ -207,6 +208,10 @@ void read_states(const PublishedModel& model, const Keys& keys, HybridSpec& size
 }
 
 void read_granite(const Keys& keys, HybridSpec& sizes) {
+  if (const int experts = keys.size_or("expert_count", 0, 0, kMaxExperts); experts > 0) {
+    sizes.experts = {experts, keys.size(kUsedExperts, kMaxChosenExperts), sizes.ffn};
+    sizes.ffn = keys.size("expert_shared_feed_forward_length", kMaxFfn);
+  }
   constexpr const char* kRotated = "rope.scaling.finetuned";
   const Json* const rotated = keys.find(kRotated);
   if (rotated == nullptr || *rotated != false) {
@@ -227,10 +232,10 @@ void check(const Keys& keys, const HybridSpec& sizes, Faults& faults) {
                     kv_heads = keys.path(kKvHeads), head_size = keys.path("attention.key_length"),
                     recurrent_heads = keys.path("ssm.time_step_rank"),
                     key_heads = keys.path("ssm.group_count"), dk = keys.path("ssm.state_size"),
-                    dv = keys.path("ssm.inner_size");
+                    dv = keys.path("ssm.inner_size"), chosen = keys.path(kUsedExperts);
   check_sizes(sizes,
               {layers.c_str(), heads.c_str(), kv_heads.c_str(), head_size.c_str(),
-               recurrent_heads.c_str(), key_heads.c_str(), dk.c_str(), dv.c_str()},
+               recurrent_heads.c_str(), key_heads.c_str(), dk.c_str(), dv.c_str(), chosen.c_str()},
               faults);
 }
 
@@ -241,7 +246,7 @@ void read_gguf_hybrid(const PublishedModel& model, Spec& spec) {
   const Keys keys(model.config);
   sizes.gguf = true;
   sizes.style = style_of(keys.architecture());
-  refuse_options(keys);
+  refuse_options(keys, sizes.style);
   sizes.width = keys.size("embedding_length");
   sizes.norm_eps = keys.eps_or("attention.layer_norm_rms_epsilon",
                                keys.eps_or("attention.layer_norm_epsilon", 1e-5F));

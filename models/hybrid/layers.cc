@@ -175,7 +175,24 @@ FeedForward Loader::feed_forward(int index) const {
     made.up = pack(name + names_.ffn_up, bias);
   }
   made.down = scaled(pack(name + names_.ffn_down, bias), sizes_.factors.ffn_out);
+  if (sizes_.experts.count > 0) made.experts = experts(name);
   return made;
+}
+
+// The choice of experts can turn on small differences of scores, so these are computed precisely.
+ExpertLayers Loader::experts(const std::string& name) const {
+  const auto pack_each = [&](const char* tensor, int64_t first, int64_t rows, int64_t every) {
+    return weights_.pack_each(
+        {.weight = name + tensor + ".weight", .first = first, .rows = rows, .every = every},
+        parts_.precision);
+  };
+  const int64_t ffn = sizes_.experts.ffn;
+  const int64_t joined = sizes_.joined_ffn() ? ffn : 0;  // rows of a gate before those of `up`
+  return {.router = weights_.pack({.weight = name + names_.router + ".weight"},
+                                  weights_.precise(parts_.precision)),
+          .gate = pack_each(names_.expert_gate, 0, ffn, ffn + joined),
+          .up = pack_each(names_.expert_up, joined, ffn, ffn + joined),
+          .down = pack_each(names_.expert_down, 0, sizes_.width, sizes_.width)};
 }
 
 }  // namespace runnel::hybrid

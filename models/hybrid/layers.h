@@ -38,11 +38,21 @@ struct AttentionMixer {
   int64_t cache = 0;  // bytes from the start of a slot
 };
 
+struct ExpertLayers {
+  Weight router;
+  std::vector<Weight> gate, up, down;  // one of each expert
+
+  Experts experts(const HybridSpec& sizes) const {
+    return {gate, up, down, Activation::kSilu, sizes.experts.chosen, sizes.factors.ffn_out};
+  }
+};
+
 struct FeedForward {
   Matrix norm;
   Scaled gate;
   Weight up;
   Scaled down;
+  ExpertLayers experts;  // empty if there are none
 };
 
 struct Layer {
@@ -77,6 +87,7 @@ class Loader {
   void read_convolution(const std::string& name, RecurrentMixer& mixer) const;
   AttentionMixer attention(int index) const;
   FeedForward feed_forward(int index) const;
+  ExpertLayers experts(const std::string& name) const;
   // exp(A_log). A GGUF file has -exp(A_log) instead.
   std::vector<float> rates(const std::string& tensor) const;
 

@@ -12,6 +12,7 @@ namespace runnel {
 namespace {
 
 using hybrid::AttentionMixer;
+using hybrid::ExpertLayers;
 using hybrid::FeedForward;
 using hybrid::Layer;
 using hybrid::RecurrentMixer;
@@ -48,6 +49,7 @@ class Hybrid final : public LayeredNetwork {
   void convolution(const Run& run, const RecurrentMixer& mixer) const;
   void attend(const Run& run, const AttentionMixer& mixer) const;
   void feed_forward(const Run& run, const FeedForward& layer) const;
+  void add_experts(const Run& run, const ExpertLayers& layer) const;
 
   const HybridSpec sizes_;
   const StateLayout layout_;
@@ -58,6 +60,7 @@ class Hybrid final : public LayeredNetwork {
   // Activations for the largest batch: the input of the recurrent mixer and of the feed-forward,
   // the input of attention, and everything between.
   Matrix u_, attended_, projected_, z_, rate_, dt_, y_, q_, k_, v_, hidden_, up_;
+  Matrix scores_, chosen_, shares_, expert_wide_, expert_hidden_;
 };
 
 Hybrid::Hybrid(const HybridSpec& sizes, const NetworkParts& parts)
@@ -93,6 +96,13 @@ void Hybrid::allocate(const NetworkParts& parts) {
     z_ = device(sizes_.inner());
     rate_ = device(sizes_.recurrent_heads);
     dt_ = device(sizes_.recurrent_heads);
+  }
+  if (const auto [count, chosen, ffn] = sizes_.experts; count > 0) {
+    scores_ = device(count);
+    chosen_ = make_matrix(parts.backend, DType::kI32, parts.limits.values, chosen, Memory::kDevice);
+    shares_ = device(chosen);
+    expert_wide_ = device(chosen * sizes_.width);
+    expert_hidden_ = device(chosen * ffn);
   }
   if (!sizes_.has_attention()) return;
   attended_ = device(sizes_.width);
@@ -231,6 +241,7 @@ void Hybrid::feed_forward(const Run& run, const FeedForward& layer) const {
   const View u = run.of(u_.view);
   View hidden = run.of(hidden_.view);
   lane.norm(stream(run), View{}, norm(layer.norm), u);
+  if (sizes_.experts.count > 0) add_experts(run, layer.experts);
   if (!sizes_.gates_ffn()) {
     lane.matmul(u, layer.up, Activation::kSquaredRelu, hidden);
   } else if (layer.gate.factors.view.data == nullptr) {
@@ -246,6 +257,15 @@ void Hybrid::feed_forward(const Run& run, const FeedForward& layer) const {
     lane.gated_norm(hidden, kNoNorm, {.by = gate}, hidden);
   }
   add(run, hidden, layer.down);
+}
+
+void Hybrid::add_experts(const Run& run, const ExpertLayers& layer) const {
+  const View u = run.of(u_.view);
+  const View scores = run.of(scores_.view);
+  run.lane.matmul(u, layer.router, Activation::kNone, scores);
+  const ExpertRoom room = {run.of(chosen_.view), run.of(shares_.view), run.of(expert_wide_.view),
+                           run.of(expert_hidden_.view)};
+  run.lane.experts(u, scores, layer.experts(sizes_), room, stream(run));
 }
 
 void Hybrid::pass(const Run& run) const {

@@ -15,6 +15,7 @@ namespace {
 constexpr int kTaps = 4;
 constexpr int kNemotronHeadSize = 128;
 constexpr const char* kLayers = "num_hidden_layers";
+constexpr const char* kChosen = "num_experts_per_tok";
 
 // ---- layers -------------------------------------------------------------------------------------
 
@@ -210,7 +211,10 @@ void read_granite(const PublishedModel& model, HybridSpec& sizes) {
   const PublishedConfig& config = model.config;
   config.allow("hidden_act", {"silu", "swish"});
   config.allow("position_embedding_type", {"nope", "rope"});
-  refuse_experts(config, "num_local_experts");
+  if (const int experts = config.integer_or("num_local_experts", 0, 0, kMaxExperts); experts > 0) {
+    sizes.experts = {experts, config.integer(kChosen, 1, kMaxChosenExperts),
+                     config.integer("intermediate_size", 1, kMaxFfn)};
+  }
   sizes.norm_eps = config.eps_or("rms_norm_eps", 1e-6F);
   sizes.ffn = config.integer_or("shared_intermediate_size", 1024, 1, kMaxFfn);
   read_attention(config, 0, sizes);
@@ -304,14 +308,16 @@ HybridKeys keys_of(HybridStyle style) {
               "linear_num_value_heads",
               "linear_num_key_heads",
               "linear_key_head_dim",
-              "linear_value_head_dim"};
+              "linear_value_head_dim",
+              kChosen};
     case HybridStyle::kNemotronH:
       return {kLayers,          "num_attention_heads", "num_key_value_heads",
               "head_dim",       "mamba_num_heads",     "n_groups",
-              "ssm_state_size", "mamba_head_dim"};
+              "ssm_state_size", "mamba_head_dim",      kChosen};
     default:
-      return {kLayers,         "num_attention_heads", "num_key_value_heads", "head_dim",
-              "mamba_n_heads", "mamba_n_groups",      "mamba_d_state",       "mamba_d_head"};
+      return {kLayers,         "num_attention_heads", "num_key_value_heads",
+              "head_dim",      "mamba_n_heads",       "mamba_n_groups",
+              "mamba_d_state", "mamba_d_head",        kChosen};
   }
 }
 

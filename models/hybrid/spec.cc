@@ -82,8 +82,20 @@ void add_feed_forward(const HybridSpec& sizes, const HybridNames& names, const A
   layer.linear(names.ffn_down, sizes.width, sizes.ffn, sizes.ffn_bias);
 }
 
+void add_experts(const HybridSpec& sizes, const HybridNames& names, const Adder& layer) {
+  const auto [count, chosen, ffn] = sizes.experts;
+  const auto add = [&](const std::string& name, int64_t out, int64_t in) {
+    layer.add(name + ".weight", {count, out, in});
+    layer.to.back().used = chosen;
+  };
+  layer.linear(names.router, count, sizes.width);
+  add(names.expert_gate, sizes.joined_ffn() ? 2 * ffn : ffn, sizes.width);
+  if (!sizes.joined_ffn()) add(names.expert_up, ffn, sizes.width);
+  add(names.expert_down, sizes.width, ffn);
+}
+
 // llama.cpp's names.
-HybridNames names_of_gguf(HybridStyle style) {
+HybridNames names_of_gguf(HybridStyle style, bool has_experts) {
   HybridNames names = {.table = "token_embd",
                        .layers = "blk.",
                        .final_norm = "output_norm",
@@ -111,7 +123,16 @@ HybridNames names_of_gguf(HybridStyle style) {
                        .dt = "ssm_alpha",
                        .ffn_gate = "ffn_gate",
                        .ffn_up = "ffn_up",
-                       .ffn_down = "ffn_down"};
+                       .ffn_down = "ffn_down",
+                       .router = "ffn_gate_inp",
+                       .expert_gate = "ffn_gate_exps",
+                       .expert_up = "ffn_up_exps",
+                       .expert_down = "ffn_down_exps"};
+  if (has_experts) {
+    names.ffn_gate = "ffn_gate_shexp";
+    names.ffn_up = "ffn_up_shexp";
+    names.ffn_down = "ffn_down_shexp";
+  }
   if (style == HybridStyle::kQwen35) names.ffn_norm = "post_attention_norm.weight";
   if (style == HybridStyle::kFalconH1) names.ffn_norm = "ffn_norm";
   if (style == HybridStyle::kNemotronH) names.ffn_norm = "attn_norm.weight";
@@ -154,13 +175,17 @@ HybridNames usual_names() {
           .dt = "linear_attn.in_proj_a",
           .ffn_gate = "mlp.gate_proj",
           .ffn_up = "mlp.up_proj",
-          .ffn_down = "mlp.down_proj"};
+          .ffn_down = "mlp.down_proj",
+          .router = "block_sparse_moe.router.layer",
+          .expert_gate = "block_sparse_moe.input_linear",
+          .expert_up = "block_sparse_moe.input_linear",
+          .expert_down = "block_sparse_moe.output_linear"};
 }
 
 }  // namespace
 
 HybridNames names_of(const HybridSpec& sizes) {
-  if (sizes.gguf) return names_of_gguf(sizes.style);
+  if (sizes.gguf) return names_of_gguf(sizes.style, sizes.experts.count > 0);
   HybridNames names = usual_names();
   switch (sizes.style) {
     case HybridStyle::kQwen35:
@@ -264,6 +289,7 @@ std::vector<ExpectedTensor> tensors_of(const HybridSpec& sizes, const Spec& /*sp
       layer.add(names.ffn_norm, {sizes.width});
     }
     add_feed_forward(sizes, names, layer);
+    if (sizes.experts.count > 0) add_experts(sizes, names, layer);
   }
   return tensors;
 }
@@ -281,9 +307,13 @@ std::vector<std::pair<std::string, std::string>> description_of(const HybridSpec
     recurrence +=
         ", " + text(sizes.recurrent_heads) + " heads of " + text(sizes.dk) + " x " + text(sizes.dv);
   }
+  std::string size = text(sizes.depth()) + " layers, width " + text(sizes.width) +
+                     ", feed-forward " + text(sizes.ffn);
+  if (const auto [count, chosen, ffn] = sizes.experts; count > 0) {
+    size += ", " + text(chosen) + " of " + text(count) + " experts of " + text(ffn);
+  }
   return {
-      {"size", text(sizes.depth()) + " layers, width " + text(sizes.width) + ", feed-forward " +
-                   text(sizes.ffn)},
+      {"size", size},
       {"recurrence", recurrence + ", convolution of " + text(sizes.taps)},
       {"attention", count(&HybridSpec::attends) + " layers, " + text(sizes.heads) + " heads of " +
                         text(sizes.head_size) + ", keys of " + text(sizes.kv_heads)},

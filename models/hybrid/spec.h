@@ -36,6 +36,13 @@ struct HybridFactors {
   float head = 1.0F;
 };
 
+// The experts of each feed-forward (kernels/backend.h, Experts). count 0: none.
+struct ExpertSizes {
+  int count = 0;
+  int chosen = 0;  // by each input
+  int ffn = 0;     // the hidden width of an expert
+};
+
 struct HybridSpec {
   HybridStyle style = HybridStyle::kQwen35;
   // A letter for each layer: r recurrent, a attention, b both side by side, f feed-forward alone.
@@ -61,6 +68,7 @@ struct HybridSpec {
   float dt_most = std::numeric_limits<float>::infinity();
 
   bool ffn_bias = false;
+  ExpertSizes experts;  // in addition to the feed-forward that all inputs use
   float norm_eps = 1e-6F;
   HybridFactors factors;
   bool nested = false;  // Qwen3.5: tensors lie under model.language_model
@@ -124,8 +132,10 @@ struct HybridNames {
   // Each of these follows the prefix `recurrent`. `rates`, `dt_bias` and `skip` are complete: no
   // ".weight" is added.
   const char *recurrent, *in, *convolution, *rates, *dt_bias, *skip, *gated_norm, *out;
-  const char *qkv, *z, *rate, *dt;           // of Gated DeltaNet
-  const char *ffn_gate, *ffn_up, *ffn_down;  // ffn_gate has ffn_up's rows, too, if joined_ffn()
+  const char *qkv, *z, *rate, *dt;  // of Gated DeltaNet
+  // If joined_ffn(), ffn_gate has ffn_up's rows, too, and expert_gate has expert_up's.
+  const char *ffn_gate, *ffn_up, *ffn_down;
+  const char *router, *expert_gate, *expert_up, *expert_down;
 
   // "model.layers.3."
   std::string layer(int index) const { return layers + std::to_string(index) + "."; }

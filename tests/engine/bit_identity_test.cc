@@ -247,11 +247,11 @@ INSTANTIATE_TEST_SUITE_P(
     Hybrids, BitIdentityTest,
     testing::Combine(
         testing::Values(kIsas[0]), testing::Values(Precision::kFp32),
-        testing::Values(Family{"Lfm2", [] { return small_hybrid_spec(HybridStyle::kLfm2); }},
-                        Family{"Granite", [] { return small_hybrid_spec(HybridStyle::kGranite); }},
-                        Family{"NemotronH",
-                               [] { return small_hybrid_spec(HybridStyle::kNemotronH); }},
-                        Family{"Softmax", small_softmax_spec})),
+        testing::Values(
+            Family{"Lfm2", [] { return small_hybrid_spec(HybridStyle::kLfm2); }},
+            Family{"Granite", [] { return small_hybrid_spec(HybridStyle::kGranite); }},
+            Family{"NemotronH", [] { return small_hybrid_spec(HybridStyle::kNemotronH); }},
+            Family{"Experts", small_experts_spec}, Family{"Softmax", small_softmax_spec})),
     case_name);
 
 }  // namespace

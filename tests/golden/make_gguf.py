@@ -245,6 +245,10 @@ HYBRIDS: dict[str, tuple[str, Config]] = {
         | {"mlp_hidden_act": "relu2", "time_step_min": 0.0},
     ),
 }
+HYBRIDS["granitehybrid_experts"] = (
+    "bf16",
+    HYBRIDS["granitehybrid"][1] | {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 12},
+)
 
 
 # Part of a layer in Qwen3.5's files that predicts a second token. It is not used.
@@ -296,6 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--llama", type=Path, metavar="DIR", help="the sources of llama.cpp: write HYBRIDS alone")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", choices=HYBRIDS, help="of HYBRIDS")
     args = parser.parse_args()
     OUT.mkdir(exist_ok=True)
     if args.llama is None:
@@ -303,7 +308,7 @@ def main() -> None:
         write_rwkv7()
         write_mamba2()
         return
-    for name in HYBRIDS:
+    for name in [args.only] if args.only else HYBRIDS:
         if args.check:
             check_hybrid(name)
         else:

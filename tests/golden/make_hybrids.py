@@ -39,6 +39,7 @@ GIVEN = {
     "hybrid_qwen3_5": "qwen3.5-a",
     "hybrid_lfm2": "lfm2-a",
     "hybrid_granite": "granite-h-a",
+    "hybrid_granite_experts": "granite-h-moe",
     "hybrid_falcon_h1": "falcon-h1-a",
 }
 KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "linear_attention": "mamba", "full_attention": "attention"}
@@ -74,6 +75,7 @@ class Hybrid:
         if self.nemotron or (self.granite and c.get("position_embedding_type", "nope") != "rope"):
             self.rotated = 0
         self.kinds = self.layer_kinds()
+        self.experts = c.get("num_local_experts", 0)
         prefix = "backbone." if self.nemotron else "model."
         self.prefix = prefix + ("language_model." if self.type == "qwen3_5" else "")
 
@@ -138,6 +140,8 @@ class Hybrid:
                 shapes |= {name + names["mamba"] + key: shape for key, shape in self.recurrent_shapes().items()}
             if kind == "mlp" or not self.nemotron:
                 shapes |= {name + names["ffn"] + key: shape for key, shape in self.ffn_shapes().items()}
+            if self.experts:
+                shapes |= {name + "block_sparse_moe." + key: shape for key, shape in self.expert_shapes().items()}
         return shapes
 
     @staticmethod
@@ -196,6 +200,11 @@ class Hybrid:
             shapes["gate_proj.weight"] = (ffn, width)
         return self.with_bias(shapes, ["gate_proj", "up_proj", "down_proj"], c.get("mlp_bias", False))
 
+    def expert_shapes(self) -> Shapes:
+        count, ffn, width = self.experts, self.c["intermediate_size"], self.width
+        shapes: Shapes = {"router.layer.weight": (count, width)}
+        return shapes | {"input_linear.weight": (count, 2 * ffn, width), "output_linear.weight": (count, width, ffn)}
+
     # ---- outputs ----------------------------------------------------------------------------------------------------
 
     def factor(self, key: str) -> float:
@@ -230,7 +239,21 @@ class Hybrid:
             x = x + y * residual * self.factor("ssm_out_multiplier")
         if self.nemotron:
             return x
-        return x + residual * self.feed_forward(p.under(names["ffn"]), self.norm(x, p[names["ffn_norm"] + ".weight"]))
+        u = self.norm(x, p[names["ffn_norm"] + ".weight"])
+        y = self.feed_forward(p.under(names["ffn"]), u)
+        if self.experts:
+            y = y + self.mixture(p.under("block_sparse_moe."), u)
+        return x + residual * y
+
+    def mixture(self, p: Tensors, u: Array) -> Array:
+        scores = p["router.layer.weight"] @ u
+        chosen = np.argsort(-scores, kind="stable")[: self.c["num_experts_per_tok"]]
+        shares = np.exp(scores[chosen] - scores[chosen].max())
+        y = np.zeros_like(u)
+        for expert, share in zip(chosen, shares / shares.sum(), strict=True):
+            gate, up = np.split(p["input_linear.weight"][expert] @ u, 2)
+            y += share * (p["output_linear.weight"][expert] @ (silu(gate) * up))
+        return y
 
     def feed_forward(self, p: Tensors, u: Array) -> Array:
         if self.nemotron:

@@ -29,6 +29,10 @@ class SharingBackend final : public ForwardingBackend {
   void matmuls(std::span<const Product> products) override {
     share([&](Backend& lane) { lane.matmuls(products); });
   }
+  void experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
+               View out) override {
+    share([&](Backend& lane) { lane.experts(x, scores, experts, room, out); });
+  }
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override {
     share([&](Backend& lane) { lane.gated_norm(x, norm, gate, out); });
   }

@@ -41,19 +41,20 @@ enum class Kind {
   kGranite,
   kFalconH1,
   kNemotronH,
+  kExperts,
   kSoftmax
 };
-constexpr const char* kKindNames[] = {"Symbols", "Image",   "Gated",    "Rwkv7",         "Mamba2",
-                                      "Gla",     "RetNet",  "DeltaNet", "GatedDeltaNet", "Kda",
-                                      "Hgrn2",   "Rwkv6",   "Rwkv5",    "Mamba1",        "Qwen35",
-                                      "Lfm2",    "Granite", "FalconH1", "NemotronH",     "Softmax"};
+constexpr const char* kKindNames[] = {
+    "Symbols",  "Image",         "Gated",   "Rwkv7",    "Mamba2",    "Gla",     "RetNet",
+    "DeltaNet", "GatedDeltaNet", "Kda",     "Hgrn2",    "Rwkv6",     "Rwkv5",   "Mamba1",
+    "Qwen35",   "Lfm2",          "Granite", "FalconH1", "NemotronH", "Experts", "Softmax"};
 constexpr Kind kKinds[] = {Kind::kSymbols, Kind::kImage,         Kind::kGated,  Kind::kRwkv7,
                            Kind::kMamba2,  Kind::kGla,           Kind::kRetNet, Kind::kDeltaNet,
                            Kind::kKda,     Kind::kGatedDeltaNet, Kind::kHgrn2,  Kind::kRwkv6,
                            Kind::kRwkv5,   Kind::kMamba1};
 // Models whose attention has caches.
-constexpr Kind kCachedKinds[] = {Kind::kQwen35,   Kind::kLfm2,      Kind::kGranite,
-                                 Kind::kFalconH1, Kind::kNemotronH, Kind::kSoftmax};
+constexpr Kind kCachedKinds[] = {Kind::kQwen35,    Kind::kLfm2,    Kind::kGranite, Kind::kFalconH1,
+                                 Kind::kNemotronH, Kind::kExperts, Kind::kSoftmax};
 // Kinds that also have a large model: one for each kind of recurrence.
 constexpr Kind kLargeKinds[] = {Kind::kImage,         Kind::kRwkv7,  Kind::kMamba2, Kind::kGla,
                                 Kind::kGatedDeltaNet, Kind::kRetNet, Kind::kRwkv6,  Kind::kMamba1};
@@ -107,6 +108,8 @@ Spec spec_of(Kind kind) {
       return small_hybrid_spec(HybridStyle::kFalconH1);
     case Kind::kNemotronH:
       return small_hybrid_spec(HybridStyle::kNemotronH);
+    case Kind::kExperts:
+      return small_experts_spec();
     case Kind::kSoftmax:
       return small_softmax_spec();
   }
@@ -402,6 +405,7 @@ Spec large_spec(Kind kind) {
     hybrid->heads = hybrid->recurrent_heads = 8;
     hybrid->kv_heads = hybrid->key_heads = 4;
     hybrid->head_size = hybrid->dk = hybrid->dv = 32;
+    if (kind == Kind::kExperts) hybrid->experts = {12, 3, 200};
   } else {
     LinearTransformerSpec& sizes = sizes_of(spec);
     sizes.width = 256;
@@ -507,7 +511,14 @@ INSTANTIATE_TEST_SUITE_P(Portable, LargeModelTest,
 INSTANTIATE_TEST_SUITE_P(Hybrids, LargeModelTest,
                          testing::Combine(testing::Values(kIsas[1]),
                                           testing::Values(Precision::kFp32, Precision::kBf16),
-                                          testing::Values(Kind::kQwen35)),
+                                          testing::Values(Kind::kQwen35, Kind::kExperts)),
+                         case_name);
+// Experts have their own way to share products, which the kernels' own tests cover only by one
+// operation at a time.
+INSTANTIATE_TEST_SUITE_P(Experts, LargeModelTest,
+                         testing::Combine(testing::Values(Isa::kAvx512Bf16, Isa::kAmx),
+                                          testing::Values(Precision::kBf16, Precision::kInt8),
+                                          testing::Values(Kind::kExperts)),
                          case_name);
 
 }  // namespace

@@ -363,6 +363,12 @@ Spec small_hybrid_spec(HybridStyle style) {
   return spec;
 }
 
+Spec small_experts_spec() {
+  Spec spec = small_hybrid_spec(HybridStyle::kGranite);
+  std::get<HybridSpec>(spec.model).experts = {5, 2, 12};
+  return spec;
+}
+
 std::vector<Spec> small_family_specs() {
   std::vector<Spec> specs = {small_symbol_spec(),
                              small_rwkv7_spec(),
@@ -375,6 +381,7 @@ std::vector<Spec> small_family_specs() {
                                   HybridStyle::kFalconH1, HybridStyle::kNemotronH}) {
     specs.push_back(small_hybrid_spec(style));
   }
+  specs.push_back(small_experts_spec());
   specs.push_back(small_softmax_spec());
   return specs;
 }
@@ -410,7 +417,7 @@ Bundle in_blocks(const Bundle& bundle) {
   StoredType type = StoredType::kQ4_0;
   for (auto& [name, tensor] : blocks.tensors) {
     const std::vector<float> numbers = widened(tensor);
-    const bool is_large = tensor.shape.size() == 2 && tensor.shape[1] % 32 == 0;
+    const bool is_large = tensor.shape.size() >= 2 && tensor.shape.back() % 32 == 0;
     if (!is_large || !name.ends_with(".weight")) {
       tensor = memory->add(tensor.shape, numbers);
       continue;

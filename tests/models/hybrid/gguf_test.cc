@@ -50,6 +50,10 @@ constexpr KeyCase kCases[] = {
     {"granitehybrid", "rope.scaling.finetuned", "null", "found no such key, which means true"},
     {"granitehybrid", "logit_scale", "0", "logit_scale: expected a number from"},
     {"granitehybrid", "feed_forward_length", "0", "a feed-forward with a width"},
+    {"granitehybrid_experts", "expert_used_count", "6", "at most the number of experts, found 6"},
+    {"granitehybrid_experts", "expert_count", "513", "an integer from 0 to 512, found 513"},
+    {"granitehybrid_experts", "expert_shared_feed_forward_length", "null",
+     "expert_shared_feed_forward_length: expected an integer"},
     {"falcon-h1", "attention.head_count", "[4]", "for each of the 2 layers, found an array of 1"},
     {"falcon-h1", "attention.head_count", "0", "heads that are together 1 to 16384 wide, found 0"},
     {"nemotron_h", "feed_forward_length", "[0, 28, 0, 27, 0]", "found 28 and 27"},
@@ -68,7 +72,8 @@ TEST(HybridGguf, UnsupportedOptionsAreRefusedByTheirKey) {
       read_gguf_hybrid({{faults, &keys}, file->tensors(), path}, spec);
       return faults.ok() ? "" : faults.status().message();
     };
-    expect_refused_by_key(one, keys, std::string(one.model) + "." + one.key, fault);
+    const std::string prefix = keys["general.architecture"].get<std::string>() + ".";
+    expect_refused_by_key(one, keys, prefix + one.key, fault);
   }
 }
 
