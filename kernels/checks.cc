@@ -186,29 +186,29 @@ void check_norm(View x, View residual, const Norm& norm, View out) {
 
 void check_experts(View x, View scores, const Experts& experts, const ExpertRoom& room, View out) {
   const auto count = std::ssize(experts.up);
-  check(count >= 1 && count <= kMaxExperts && std::ssize(experts.gate) == count &&
+  check(count >= 1 && count <= kMaxExperts + 1 && std::ssize(experts.gate) == count &&
             std::ssize(experts.down) == count,
-        "experts: 1 to 512 weights of each kind");
-  check(experts.chosen >= 1 && experts.chosen <= std::min<int64_t>(count, kMaxChosenExperts),
+        "experts: 1 to 513 weights of each kind");
+  const int64_t used = experts.router.used();
+  check(experts.router.chosen >= 1 && experts.router.chosen <= kMaxChosenExperts && used <= count,
         "experts: 1 to 64 of them are chosen");
-  const int inner = experts.up[0].out;
-  const auto has_shape = [](int out, int in) {
-    return [=](const Weight& weight) { return weight.out == out && weight.in == in; };
-  };
-  check(std::ranges::all_of(experts.gate, has_shape(inner, x.cols)) &&
-            std::ranges::all_of(experts.up, has_shape(inner, x.cols)) &&
-            std::ranges::all_of(experts.down, has_shape(x.cols, inner)),
-        "experts: gate and up [inner, in], down [in, inner]");
+  int inner = 0;
+  for (size_t e = 0; e < experts.up.size(); ++e) {
+    const Weight& up = experts.up[e];
+    check(up.in == x.cols && experts.gate[e].in == up.in && experts.gate[e].out == up.out &&
+              experts.down[e].in == up.out && experts.down[e].out == x.cols,
+          "experts: gate and up [inner, in], down [in, inner]");
+    inner = std::max(inner, up.out);
+  }
   check(is_input(x, x.rows, x.cols) && is_input(out, x.rows, x.cols) &&
             is_input(scores, x.rows, count),
         "experts: x and out [inputs, in], scores [inputs, experts]");
-  const int64_t chosen = experts.chosen;
   const auto fits = [&](View view, DType type, int64_t cols) {
     return view.type == type && view.rows == x.rows && view.cols == cols && view.stride == cols;
   };
-  check(fits(room.chosen, DType::kI32, chosen) && fits(room.shares, DType::kF32, chosen) &&
-            fits(room.wide, DType::kF32, chosen * x.cols) &&
-            fits(room.hidden, DType::kF32, chosen * inner),
+  check(fits(room.used, DType::kI32, used) && fits(room.shares, DType::kF32, used) &&
+            fits(room.wide, DType::kF32, used * x.cols) &&
+            fits(room.hidden, DType::kF32, used * inner),
         "experts: a room with a row for each input");
 }
 

@@ -1,42 +1,77 @@
-// Chooses the experts of an input (Experts).
+// Chooses the experts of an input (Router).
 #pragma once
 
 #include <cstdint>
 
 #include "base/limits.h"
-#include "kernels/device.h"
+#include "kernels/backend.h"
 #include "kernels/scalar_math.h"
 
 namespace runnel {
 
-// Chooses the `count` largest of `scores` [experts], of equal ones the first. Writes their indices
-// to `chosen` [count] in ascending order, and the softmax of their scores to `shares` [count]. It
-// is computed in double and rounded once. A NaN counts as less than every number.
-RUNNEL_DEVICE constexpr void choose_experts(const float* scores, int experts, int count,
-                                            int32_t* chosen, float* shares) {
-  const auto is_better = [&](int32_t a, int32_t b) {
-    return scores[a] > scores[b] || (scores[b] != scores[b] && scores[a] == scores[a]);
-  };
-  // Best first, and then by index.
-  int size = 0;
-  for (int32_t e = 0; e < experts; ++e) {
-    if (size == count && !is_better(e, chosen[count - 1])) continue;
-    int at = size < count ? size++ : count - 1;
-    for (; at > 0 && is_better(e, chosen[at - 1]); --at) chosen[at] = chosen[at - 1];
-    chosen[at] = e;
+// Keeps the experts with the largest keys: of equal keys the first, and NaN below every number.
+class BestExperts {
+ public:
+  // Keeps the best `room` > 0 in `experts`, best first.
+  RUNNEL_DEVICE constexpr BestExperts(int32_t* experts, int room)
+      : experts_(experts), room_(room) {}
+
+  // Experts must be offered in ascending order.
+  RUNNEL_DEVICE constexpr void offer(int32_t expert, float key) {
+    if (size_ == room_ && !is_better(key, keys_[size_ - 1])) return;
+    int at = size_ < room_ ? size_++ : size_ - 1;
+    for (; at > 0 && is_better(key, keys_[at - 1]); --at) {
+      experts_[at] = experts_[at - 1];
+      keys_[at] = keys_[at - 1];
+    }
+    experts_[at] = expert;
+    keys_[at] = key;
   }
-  const double best = scores[chosen[0]];
+
+ private:
+  RUNNEL_DEVICE static constexpr bool is_better(float a, float b) {
+    return a > b || (b != b && a == a);
+  }
+
+  int32_t* const experts_;
+  const int room_;
+  int size_ = 0;
+  float keys_[kMaxChosenExperts] = {};
+};
+
+RUNNEL_DEVICE constexpr void sort_ascending(int32_t* numbers, int count) {
   for (int i = 1; i < count; ++i) {
-    const int32_t e = chosen[i];
+    const int32_t number = numbers[i];
     int at = i;
-    for (; at > 0 && chosen[at - 1] > e; --at) chosen[at] = chosen[at - 1];
-    chosen[at] = e;
+    for (; at > 0 && numbers[at - 1] > number; --at) numbers[at] = numbers[at - 1];
+    numbers[at] = number;
   }
-  double sum = 0.0;
-  for (int i = 0; i < count; ++i) sum += exp_of(scores[chosen[i]] - best);
-  for (int i = 0; i < count; ++i) {
-    shares[i] = static_cast<float>(exp_of(scores[chosen[i]] - best) / sum);
+}
+
+// Writes the experts that an input with these scores [experts] uses to `used` [router.used()] in
+// ascending order, and their shares to `shares`. Shares are computed in double and rounded once.
+RUNNEL_DEVICE constexpr void choose_experts(const Router& router, const float* scores, int experts,
+                                            int32_t* used, float* shares) {
+  const bool is_softmax = router.kind == RouterKind::kSoftmax;
+  const int count = router.chosen;
+  const int choices = router.shared ? experts - 1 : experts;
+  BestExperts best(used, count);
+  for (int32_t e = 0; e < choices; ++e) {
+    const float key = is_softmax ? scores[e] : static_cast<float>(sigmoid(scores[e]));
+    best.offer(e, router.bias != nullptr ? key + router.bias[e] : key);
   }
+  const double most = scores[used[0]];
+  sort_ascending(used, count);
+  const auto weight = [&](int i) {
+    const double score = scores[used[i]];
+    return is_softmax ? exp_of(score - most) : double{static_cast<float>(sigmoid(score))};
+  };
+  double sum = is_softmax ? 0.0 : double{router.eps};
+  for (int i = 0; i < count; ++i) sum += weight(i);
+  for (int i = 0; i < count; ++i) shares[i] = static_cast<float>(weight(i) / sum);
+  if (!router.shared) return;
+  used[count] = choices;
+  shares[count] = static_cast<float>(sigmoid(scores[choices]));
 }
 
 }  // namespace runnel

@@ -15,7 +15,7 @@ struct ExpectedTensor {
   bool read = true;     // false: a file may have it, in any shape, but it is not read
   bool vector = false;  // the shape is [n], and [1, n], [1, 1, n] and so on are accepted
 
-  int used = 0;  // the slices of the first dimension that one input uses; 0: all
+  int64_t used = -1;  // the slices of the first dimension that one input uses; -1: all
 
   // The shape in which to read the tensor, if a file stores it as `stored`: `stored` if it is
   // accepted, else the expected shape, so that reading fails with a message.
@@ -32,7 +32,7 @@ struct ExpectedTensor {
     return count;
   }
   // The number of elements that one input uses.
-  int64_t active() const { return used == 0 ? elements() : elements() / shape[0] * used; }
+  int64_t active() const { return used < 0 ? elements() : elements() / shape[0] * used; }
 };
 
 }  // namespace runnel

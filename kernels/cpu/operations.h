@@ -83,7 +83,7 @@ class alignas(64) CpuOperations : public Backend {
   void multiply_panels(const Product& product, int first, int last);
   void multiply(View x, const Weight& weight, const End& end, View out, int first, int last);
   template <typename F>
-  void share_experts(View chosen, std::span<const Weight> weights, int64_t nanoseconds,
+  void share_experts(View used, std::span<const Weight> weights, int64_t nanoseconds,
                      const F& body);
   void round(View x, Precision precision);
   void convolve_one(Rows rows, const Convolved& one);

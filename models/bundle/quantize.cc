@@ -46,9 +46,11 @@ constexpr std::string_view kLarge[] = {
     ".in_proj_z.weight",
     ".input_linear.weight",
     ".output_linear.weight",
-    ".feed_forward.w1.weight",
-    ".feed_forward.w2.weight",
-    ".feed_forward.w3.weight",
+    ".w1.weight",
+    ".w2.weight",
+    ".w3.weight",
+    ".experts.gate_up_proj",
+    ".experts.down_proj",
 };
 constexpr std::string_view kHeads[] = {"predictor.weight", "head.weight", "lm_head.weight"};
 

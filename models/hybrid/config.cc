@@ -61,6 +61,44 @@ std::string read_layers(const Fields& model, Faults& faults) {
   return "r";
 }
 
+ExpertSizes read_experts(const Fields& model) {
+  const Fields fields =
+      model.object("experts", {"count", "chosen", "ffn", "first", "shared", "bias", "factor"});
+  ExpertSizes experts;
+  experts.count = fields.small("count", 1, kMaxExperts);
+  experts.chosen = fields.small("chosen", 1, kMaxChosenExperts);
+  experts.ffn = fields.small("ffn", 1, kMaxFfn);
+  experts.first = fields.small("first", 0, kMaxLayers);
+  experts.shared = fields.small("shared", 0, kMaxFfn);
+  experts.bias = fields.boolean("bias", false);
+  experts.factor = fields.number("factor", 1.0F, kMaxHybridNumber);
+  return experts;
+}
+
+OrderedJson experts_to_json(const ExpertSizes& experts) {
+  OrderedJson json = {{"count", experts.count}, {"chosen", experts.chosen}, {"ffn", experts.ffn},
+                      {"first", experts.first}, {"shared", experts.shared}, {"bias", experts.bias}};
+  if (experts.factor != 1.0F) json["factor"] = shortest(experts.factor);
+  return json;
+}
+
+// Checks the experts of a model that has them.
+template <typename Want>
+void check_experts(const HybridSpec& sizes, const HybridKeys& keys, const Want& want) {
+  const ExpertSizes& experts = sizes.experts;
+  if (experts.count == 0) return;
+  const bool is_lfm2 = sizes.style == HybridStyle::kLfm2;
+  want(sizes.style <= HybridStyle::kGranite, keys.chosen, "no experts in this style",
+       experts.chosen);
+  want(experts.chosen <= experts.count, keys.chosen, "at most the number of experts",
+       experts.chosen);
+  want(experts.first < sizes.depth() && (is_lfm2 || experts.first == 0), keys.layers,
+       "a layer with experts, and none without before it except in LFM2", experts.first);
+  want((experts.shared > 0) == (sizes.style == HybridStyle::kQwen35), keys.chosen,
+       "an expert for all inputs in Qwen3.5 alone", experts.shared);
+  want(is_lfm2 || !experts.bias, keys.chosen, "a router with a bias in LFM2 alone", 1);
+}
+
 }  // namespace
 
 void check_sizes(const HybridSpec& sizes, const HybridKeys& keys, Faults& faults) {
@@ -75,12 +113,10 @@ void check_sizes(const HybridSpec& sizes, const HybridKeys& keys, Faults& faults
   const bool one_each = sizes.style == HybridStyle::kNemotronH;
   want(!sizes.has('f') || one_each, keys.layers, "a mixer in every layer", 0);
   want(!sizes.has('b') || !one_each, keys.layers, "one mixer in every layer", 2);
-  want(sizes.ffn > 0 || (one_each && !sizes.has('f')), keys.layers, "a feed-forward with a width",
-       sizes.ffn);
-  want(sizes.experts.count == 0 || sizes.style == HybridStyle::kGranite, keys.chosen,
-       "no experts in this style", sizes.experts.chosen);
-  want(sizes.experts.chosen <= sizes.experts.count, keys.chosen, "at most the number of experts",
-       sizes.experts.chosen);
+  bool has_dense = false;
+  for (int i = 0; i < sizes.depth(); ++i) has_dense = has_dense || sizes.has_dense(i);
+  want(sizes.ffn > 0 || !has_dense, keys.layers, "a feed-forward with a width", sizes.ffn);
+  check_experts(sizes, keys, want);
   if (sizes.has_attention()) {
     at_most(keys.head_size, sizes.heads, sizes.head_size);
     want(sizes.kv_heads >= 1 && sizes.heads % std::max(sizes.kv_heads, 1) == 0, keys.kv_heads,
@@ -134,12 +170,7 @@ void read_hybrid(const Fields& root, Faults& faults, Spec& spec) {
   each_factor(sizes.factors, [&](const char* key, float& factor) {
     factor = factors.number(key, factor, kMaxHybridNumber);
   });
-  if (model.find("experts") != nullptr) {
-    const Fields experts = model.object("experts", {"count", "chosen", "ffn"});
-    sizes.experts = {experts.small("count", 1, kMaxExperts),
-                     experts.small("chosen", 1, kMaxChosenExperts),
-                     experts.small("ffn", 1, kMaxFfn)};
-  }
+  if (model.find("experts") != nullptr) sizes.experts = read_experts(model);
   sizes.table_rows = model.small("table_rows", spec.vocabulary, kMaxVocabulary);
   set_positions(model.integer("max_positions", 1, kMaxContext), spec);
   spec.head.values = spec.vocabulary;
@@ -170,9 +201,7 @@ OrderedJson model_to_json(const HybridSpec& sizes, const Spec& spec) {
     if (factor != 1.0F) model["factors"][key] = shortest(factor);
   });
   model["table_rows"] = sizes.table_rows;
-  if (const auto [count, chosen, ffn] = sizes.experts; count > 0) {
-    model["experts"] = {{"count", count}, {"chosen", chosen}, {"ffn", ffn}};
-  }
+  if (sizes.experts.count > 0) model["experts"] = experts_to_json(sizes.experts);
   return model;
 }
 

@@ -16,6 +16,8 @@ constexpr const char* kHeads = "attention.head_count";
 constexpr const char* kKvHeads = "attention.head_count_kv";
 constexpr const char* kFfn = "feed_forward_length";
 constexpr const char* kUsedExperts = "expert_used_count";
+constexpr const char* kSharedFfn = "expert_shared_feed_forward_length";
+constexpr int kSigmoidRouter = 2;  // of expert_gating_func
 
 // The keys of a file, without the prefix of its architecture.
 class Keys {
@@ -105,15 +107,20 @@ class Keys {
 };
 
 HybridStyle style_of(const std::string& architecture) {
-  if (architecture == "lfm2") return HybridStyle::kLfm2;
+  if (architecture.starts_with("lfm2")) return HybridStyle::kLfm2;
   if (architecture == "granitehybrid") return HybridStyle::kGranite;
   if (architecture == "falcon-h1") return HybridStyle::kFalconH1;
   if (architecture == "nemotron_h") return HybridStyle::kNemotronH;
   return HybridStyle::kQwen35;
 }
 
-void refuse_options(const Keys& keys, HybridStyle style) {
-  if (style != HybridStyle::kGranite) keys.allow_none("expert_count", "experts are");
+// Whether files of this architecture may have experts.
+bool may_have_experts(const Keys& keys) {
+  return keys.architecture().ends_with("moe") || keys.architecture() == "granitehybrid";
+}
+
+void refuse_options(const Keys& keys) {
+  if (!may_have_experts(keys)) keys.allow_none("expert_count", "experts are");
   keys.allow_none("attention.sliding_window", "a window of attention is");
   keys.allow("attention.causal", true);
 }
@@ -138,7 +145,10 @@ void read_layers(const Keys& keys, HybridSpec& sizes) {
   const int blocks = keys.blocks();
   const int depth = blocks - keys.size_or("nextn_predict_layers", 0, 0, blocks - 1);
   const std::vector<int> kv_heads = keys.of_layers(kKvHeads, depth, kMaxWidth);
-  const std::vector<int> ffn = keys.of_layers(kFfn, depth, kMaxFfn);
+  const bool may_lack = keys.architecture() == "qwen35moe";  // all its layers have experts
+  const std::vector<int> ffn = may_lack && keys.find(kFfn) == nullptr
+                                   ? std::vector<int>(depth)
+                                   : keys.of_layers(kFfn, depth, kMaxFfn);
   sizes.kv_heads = keys.common(kKvHeads, kv_heads);
   sizes.ffn = keys.common(kFfn, ffn);
   switch (sizes.style) {
@@ -208,10 +218,6 @@ void read_states(const PublishedModel& model, const Keys& keys, HybridSpec& size
 }
 
 void read_granite(const Keys& keys, HybridSpec& sizes) {
-  if (const int experts = keys.size_or("expert_count", 0, 0, kMaxExperts); experts > 0) {
-    sizes.experts = {experts, keys.size(kUsedExperts, kMaxChosenExperts), sizes.ffn};
-    sizes.ffn = keys.size("expert_shared_feed_forward_length", kMaxFfn);
-  }
   constexpr const char* kRotated = "rope.scaling.finetuned";
   const Json* const rotated = keys.find(kRotated);
   if (rotated == nullptr || *rotated != false) {
@@ -224,6 +230,29 @@ void read_granite(const Keys& keys, HybridSpec& sizes) {
   factors.recurrent_out = factors.attention_out = factors.ffn_out =
       keys.number_or("residual_scale", 1.0, kLeastFactor);
   factors.head = 1.0F / keys.number_or("logit_scale", 1.0, kLeastFactor);
+}
+
+void read_experts(const Keys& keys, HybridSpec& sizes) {
+  const bool is_granite = sizes.style == HybridStyle::kGranite;
+  ExpertSizes& experts = sizes.experts;
+  experts.count = keys.size_or("expert_count", 0, is_granite ? 0 : 1, kMaxExperts);
+  if (experts.count == 0) return;
+  experts.chosen = keys.size(kUsedExperts, kMaxChosenExperts);
+  if (is_granite) {
+    experts.ffn = sizes.ffn;
+    sizes.ffn = keys.size(kSharedFfn, kMaxFfn);
+    return;
+  }
+  experts.ffn = keys.size("expert_feed_forward_length", kMaxFfn);
+  if (sizes.style == HybridStyle::kQwen35) {
+    experts.shared = keys.size(kSharedFfn, kMaxFfn);
+    sizes.ffn = 0;
+    return;
+  }
+  experts.first = keys.size_or("leading_dense_block_count", 0, 0, kMaxLayers);
+  keys.size_or("expert_gating_func", kSigmoidRouter, kSigmoidRouter, kSigmoidRouter);
+  experts.bias = true;
+  experts.factor = keys.number_or("expert_weights_scale", 1.0, kLeastFactor);
 }
 
 // Checks what check_sizes() checks, and names the keys of the file.
@@ -246,7 +275,7 @@ void read_gguf_hybrid(const PublishedModel& model, Spec& spec) {
   const Keys keys(model.config);
   sizes.gguf = true;
   sizes.style = style_of(keys.architecture());
-  refuse_options(keys, sizes.style);
+  refuse_options(keys);
   sizes.width = keys.size("embedding_length");
   sizes.norm_eps = keys.eps_or("attention.layer_norm_rms_epsilon",
                                keys.eps_or("attention.layer_norm_epsilon", 1e-5F));
@@ -258,6 +287,7 @@ void read_gguf_hybrid(const PublishedModel& model, Spec& spec) {
     read_states(model, keys, sizes);
   }
   if (sizes.style == HybridStyle::kGranite) read_granite(keys, sizes);
+  if (may_have_experts(keys)) read_experts(keys, sizes);
   const bool alone = sizes.style == HybridStyle::kNemotronH;
   sizes.ffn_bias = has(model, sizes, alone ? "f" : "rab", "ffn_up.bias");
   // Falcon-H1's embedding and head have their own factors, which are in the weights.

@@ -65,7 +65,9 @@ Layer Loader::layer(int index) const {
     layer.attention_norm = norm(norm_name, sizes_.factors.attention_in);
     layer.attention = attention(index);
   }
-  if (sizes_.feeds(index)) layer.feed_forward = feed_forward(index);
+  if (sizes_.feeds(index)) layer.ffn_norm = norm(names_.layer(index) + names_.ffn_norm);
+  if (sizes_.has_dense(index)) layer.feed_forward = feed_forward(index);
+  if (sizes_.mixes(index)) layer.experts = experts(index);
   return layer;
 }
 
@@ -165,7 +167,6 @@ FeedForward Loader::feed_forward(int index) const {
   const std::string name = names_.layer(index);
   const bool bias = sizes_.ffn_bias;
   FeedForward made;
-  made.norm = norm(name + names_.ffn_norm);
   const float factor = sizes_.factors.ffn_gate;
   if (sizes_.joined_ffn()) {
     made.gate = scaled(pack_rows(name + names_.ffn_gate, bias, 0, sizes_.ffn), factor);
@@ -175,24 +176,67 @@ FeedForward Loader::feed_forward(int index) const {
     made.up = pack(name + names_.ffn_up, bias);
   }
   made.down = scaled(pack(name + names_.ffn_down, bias), sizes_.factors.ffn_out);
-  if (sizes_.experts.count > 0) made.experts = experts(name);
   return made;
 }
 
-// The choice of experts can turn on small differences of scores, so these are computed precisely.
-ExpertLayers Loader::experts(const std::string& name) const {
-  const auto pack_each = [&](const char* tensor, int64_t first, int64_t rows, int64_t every) {
+// The choice of experts can depend on small differences of scores, so they are computed precisely.
+Weight Loader::scores(const std::string& layer) const {
+  const Precision precision = weights_.precise(parts_.precision);
+  const int count = sizes_.experts.count;
+  std::vector<float> rows = weights_.numbers(layer + names_.router);
+  if (sizes_.experts.shared == 0) return weights_.pack(rows, count, {}, precision);
+  const std::vector<float> shared = weights_.numbers(layer + names_.shared_router);
+  rows.insert(rows.end(), shared.begin(), shared.end());
+  return weights_.pack(rows, count + 1, {}, precision);
+}
+
+// A weight of each expert: `rows` rows from `first` on. In a tensor with all experts, those of the
+// next one begin `every` rows later.
+std::vector<Weight> Loader::pack_experts(const std::string& layer, const char* name, int64_t first,
+                                         int64_t rows, int64_t every) const {
+  if (std::string_view(name).find('*') == std::string_view::npos) {
     return weights_.pack_each(
-        {.weight = name + tensor + ".weight", .first = first, .rows = rows, .every = every},
-        parts_.precision);
+        {.weight = layer + name, .first = first, .rows = rows, .every = every}, parts_.precision);
+  }
+  std::vector<Weight> packed;
+  for (int e = 0; e < sizes_.experts.count; ++e) {
+    packed.push_back(weights_.pack({.weight = layer + expert_name(name, e)}, parts_.precision));
+  }
+  return packed;
+}
+
+ExpertLayers Loader::experts(int index) const {
+  const std::string layer = names_.layer(index);
+  const ExpertSizes& sizes = sizes_.experts;
+  const int64_t joined = sizes_.joined_experts() ? sizes.ffn : 0;  // rows of a gate before `up`
+  ExpertLayers made = {
+      .scores = scores(layer),
+      .bias = {},
+      .gate = pack_experts(layer, names_.expert_gate, 0, sizes.ffn, sizes.ffn + joined),
+      .up = pack_experts(layer, names_.expert_up, joined, sizes.ffn, sizes.ffn + joined),
+      .down = pack_experts(layer, names_.expert_down, 0, sizes_.width, sizes_.width)};
+  if (sizes.bias) made.bias = weights_.matrix(layer + names_.router_bias);
+  if (sizes.shared == 0) return made;
+  const auto add = [&](std::vector<Weight>& to, const char* name) {
+    to.push_back(weights_.pack({.weight = layer + name}, parts_.precision));
   };
-  const int64_t ffn = sizes_.experts.ffn;
-  const int64_t joined = sizes_.joined_ffn() ? ffn : 0;  // rows of a gate before those of `up`
-  return {.router = weights_.pack({.weight = name + names_.router + ".weight"},
-                                  weights_.precise(parts_.precision)),
-          .gate = pack_each(names_.expert_gate, 0, ffn, ffn + joined),
-          .up = pack_each(names_.expert_up, joined, ffn, ffn + joined),
-          .down = pack_each(names_.expert_down, 0, sizes_.width, sizes_.width)};
+  add(made.gate, names_.shared_gate);
+  add(made.up, names_.shared_up);
+  add(made.down, names_.shared_down);
+  return made;
+}
+
+Experts ExpertLayers::experts(const HybridSpec& sizes) const {
+  const bool is_lfm2 = sizes.style == HybridStyle::kLfm2;
+  return {.gate = gate,
+          .up = up,
+          .down = down,
+          .router = {.kind = is_lfm2 ? RouterKind::kSigmoid : RouterKind::kSoftmax,
+                     .chosen = sizes.experts.chosen,
+                     .shared = sizes.experts.shared > 0,
+                     .bias = sizes.experts.bias ? bias.view.f32() : nullptr,
+                     .eps = 1e-6F},
+          .factor = sizes.experts.factor * sizes.factors.ffn_out};
 }
 
 }  // namespace runnel::hybrid

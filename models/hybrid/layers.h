@@ -38,28 +38,28 @@ struct AttentionMixer {
   int64_t cache = 0;  // bytes from the start of a slot
 };
 
+// The experts of a layer.
 struct ExpertLayers {
-  Weight router;
-  std::vector<Weight> gate, up, down;  // one of each expert
+  Weight scores;  // an output for each expert, the shared one last
+  Matrix bias;    // of the router; empty: none
+  std::vector<Weight> gate, up, down;
 
-  Experts experts(const HybridSpec& sizes) const {
-    return {gate, up, down, Activation::kSilu, sizes.experts.chosen, sizes.factors.ffn_out};
-  }
+  Experts experts(const HybridSpec& sizes) const;
 };
 
 struct FeedForward {
-  Matrix norm;
   Scaled gate;
   Weight up;
   Scaled down;
-  ExpertLayers experts;  // empty if there are none
 };
 
 struct Layer {
   Matrix recurrent_norm, attention_norm;  // of the input of each mixer
   std::optional<RecurrentMixer> recurrent;
   std::optional<AttentionMixer> attention;
+  Matrix ffn_norm;
   std::optional<FeedForward> feed_forward;
+  std::optional<ExpertLayers> experts;
 };
 
 // Reads the layers of a bundle.
@@ -87,7 +87,10 @@ class Loader {
   void read_convolution(const std::string& name, RecurrentMixer& mixer) const;
   AttentionMixer attention(int index) const;
   FeedForward feed_forward(int index) const;
-  ExpertLayers experts(const std::string& name) const;
+  ExpertLayers experts(int index) const;
+  Weight scores(const std::string& layer) const;
+  std::vector<Weight> pack_experts(const std::string& layer, const char* name, int64_t first,
+                                   int64_t rows, int64_t every) const;
   // exp(A_log). A GGUF file has -exp(A_log) instead.
   std::vector<float> rates(const std::string& tensor) const;
 

@@ -48,7 +48,8 @@ class Hybrid final : public LayeredNetwork {
   void delta(const Run& run, const RecurrentMixer& mixer) const;
   void convolution(const Run& run, const RecurrentMixer& mixer) const;
   void attend(const Run& run, const AttentionMixer& mixer) const;
-  void feed_forward(const Run& run, const FeedForward& layer) const;
+  void feed_forward(const Run& run, const Layer& layer) const;
+  void add_dense(const Run& run, const FeedForward& layer) const;
   void add_experts(const Run& run, const ExpertLayers& layer) const;
 
   const HybridSpec sizes_;
@@ -60,7 +61,7 @@ class Hybrid final : public LayeredNetwork {
   // Activations for the largest batch: the input of the recurrent mixer and of the feed-forward,
   // the input of attention, and everything between.
   Matrix u_, attended_, projected_, z_, rate_, dt_, y_, q_, k_, v_, hidden_, up_;
-  Matrix scores_, chosen_, shares_, expert_wide_, expert_hidden_;
+  Matrix scores_, used_, shares_, expert_wide_, expert_hidden_;  // of experts
 };
 
 Hybrid::Hybrid(const HybridSpec& sizes, const NetworkParts& parts)
@@ -97,12 +98,14 @@ void Hybrid::allocate(const NetworkParts& parts) {
     rate_ = device(sizes_.recurrent_heads);
     dt_ = device(sizes_.recurrent_heads);
   }
-  if (const auto [count, chosen, ffn] = sizes_.experts; count > 0) {
-    scores_ = device(count);
-    chosen_ = make_matrix(parts.backend, DType::kI32, parts.limits.values, chosen, Memory::kDevice);
-    shares_ = device(chosen);
-    expert_wide_ = device(chosen * sizes_.width);
-    expert_hidden_ = device(chosen * ffn);
+  if (const ExpertSizes& experts = sizes_.experts; experts.count > 0) {
+    const int shared = experts.shared > 0 ? 1 : 0;
+    const int used = experts.chosen + shared;
+    scores_ = device(experts.count + shared);
+    used_ = make_matrix(parts.backend, DType::kI32, parts.limits.values, used, Memory::kDevice);
+    shares_ = device(used);
+    expert_wide_ = device(used * sizes_.width);
+    expert_hidden_ = device(used * std::max(experts.ffn, experts.shared));
   }
   if (!sizes_.has_attention()) return;
   attended_ = device(sizes_.width);
@@ -236,12 +239,10 @@ void Hybrid::attend(const Run& run, const AttentionMixer& mixer) const {
 
 // down(silu(gate(u)) * up(u)), or down(relu(up(u))^2). If the gate has a factor, it is applied
 // before silu. Then silu runs as the gate of a norm that does nothing else.
-void Hybrid::feed_forward(const Run& run, const FeedForward& layer) const {
+void Hybrid::add_dense(const Run& run, const FeedForward& layer) const {
   Backend& lane = run.lane;
   const View u = run.of(u_.view);
   View hidden = run.of(hidden_.view);
-  lane.norm(stream(run), View{}, norm(layer.norm), u);
-  if (sizes_.experts.count > 0) add_experts(run, layer.experts);
   if (!sizes_.gates_ffn()) {
     lane.matmul(u, layer.up, Activation::kSquaredRelu, hidden);
   } else if (layer.gate.factors.view.data == nullptr) {
@@ -262,16 +263,22 @@ void Hybrid::feed_forward(const Run& run, const FeedForward& layer) const {
 void Hybrid::add_experts(const Run& run, const ExpertLayers& layer) const {
   const View u = run.of(u_.view);
   const View scores = run.of(scores_.view);
-  run.lane.matmul(u, layer.router, Activation::kNone, scores);
-  const ExpertRoom room = {run.of(chosen_.view), run.of(shares_.view), run.of(expert_wide_.view),
+  run.lane.matmul(u, layer.scores, Activation::kNone, scores);
+  const ExpertRoom room = {run.of(used_.view), run.of(shares_.view), run.of(expert_wide_.view),
                            run.of(expert_hidden_.view)};
   run.lane.experts(u, scores, layer.experts(sizes_), room, stream(run));
+}
+
+void Hybrid::feed_forward(const Run& run, const Layer& layer) const {
+  run.lane.norm(stream(run), View{}, norm(layer.ffn_norm), run.of(u_.view));
+  if (layer.experts) add_experts(run, *layer.experts);
+  if (layer.feed_forward) add_dense(run, *layer.feed_forward);
 }
 
 void Hybrid::pass(const Run& run) const {
   for (const Layer& layer : layers_) {
     mix(run, layer);
-    if (layer.feed_forward) feed_forward(run, *layer.feed_forward);
+    if (layer.feed_forward || layer.experts) feed_forward(run, layer);
   }
 }
 

@@ -140,10 +140,23 @@ void read_factors(const PublishedConfig& config, const char* key, float* const (
   config.faults().add(config.path(key), std::to_string(N) + " numbers", describe(*found));
 }
 
+// Whether the type of a config of Qwen3.5 or LFM2 has experts.
+bool has_experts(const PublishedConfig& config) {
+  return config.text_or("model_type", "").find("_moe") != std::string::npos;
+}
+
 void refuse_experts(const PublishedConfig& config, const char* key) {
   const Json* const found = config.find(key);
   if (found == nullptr || *found == 0) return;
   config.faults().add(config.path(key), "0, as experts are not implemented", describe(*found));
+}
+
+void read_experts(const PublishedConfig& config, const char* count, const char* ffn,
+                  HybridSpec& sizes) {
+  sizes.experts.count = config.integer(count, 1, kMaxExperts);
+  sizes.experts.chosen = config.integer(kChosen, 1, kMaxChosenExperts);
+  sizes.experts.ffn = config.integer(ffn, 1, kMaxFfn);
+  config.allow("norm_topk_prob", true);
 }
 
 // ---- styles -------------------------------------------------------------------------------------
@@ -152,8 +165,14 @@ void read_qwen35(const PublishedModel& model, HybridSpec& sizes) {
   const PublishedConfig& config = model.config;
   config.allow("hidden_act", {"silu", "swish"});
   config.allow("attn_output_gate", true);
-  refuse_experts(config, "num_experts");
-  sizes.ffn = config.integer("intermediate_size", 1, kMaxFfn);
+  if (has_experts(config)) {
+    read_experts(config, "num_experts", "moe_intermediate_size", sizes);
+    sizes.experts.shared = config.integer("shared_expert_intermediate_size", 1, kMaxFfn);
+    config.allow_nothing("mlp_only_layers", "a layer without experts");
+  } else {
+    refuse_experts(config, "num_experts");
+    sizes.ffn = config.integer("intermediate_size", 1, kMaxFfn);
+  }
   sizes.norm_eps = config.eps_or("rms_norm_eps", 1e-6F);
   read_attention(config, 256, sizes);
   read_rotary(config, 10000.0, 0.25, sizes);
@@ -173,6 +192,14 @@ void read_lfm2(const PublishedModel& model, HybridSpec& sizes) {
   sizes.taps = config.integer_or("conv_L_cache", 3, 2, kMaxTaps);
   const bool bias = config.boolean_or("conv_bias", false);
   sizes.in_bias = sizes.out_bias = sizes.convolution_bias = bias;
+  if (has_experts(config)) {
+    read_experts(config, "num_experts", "moe_intermediate_size", sizes);
+    sizes.experts.first = config.integer_or("num_dense_layers", 2, 0, kMaxLayers);
+    sizes.experts.bias = config.boolean_or("use_expert_bias", true);
+    sizes.experts.factor = static_cast<float>(
+        config.number_or("routed_scaling_factor", 1.0, kLeastFactor, kMaxHybridNumber));
+    if (sizes.experts.first == 0) return;
+  }
   sizes.ffn = model.size("model.layers.0.feed_forward.w1.weight", 0, kMaxFfn);
 }
 
@@ -211,9 +238,8 @@ void read_granite(const PublishedModel& model, HybridSpec& sizes) {
   const PublishedConfig& config = model.config;
   config.allow("hidden_act", {"silu", "swish"});
   config.allow("position_embedding_type", {"nope", "rope"});
-  if (const int experts = config.integer_or("num_local_experts", 0, 0, kMaxExperts); experts > 0) {
-    sizes.experts = {experts, config.integer(kChosen, 1, kMaxChosenExperts),
-                     config.integer("intermediate_size", 1, kMaxFfn)};
+  if (config.integer_or("num_local_experts", 0, 0, kMaxExperts) > 0) {
+    read_experts(config, "num_local_experts", "intermediate_size", sizes);
   }
   sizes.norm_eps = config.eps_or("rms_norm_eps", 1e-6F);
   sizes.ffn = config.integer_or("shared_intermediate_size", 1024, 1, kMaxFfn);
@@ -276,7 +302,7 @@ void read_nemotron_h(const PublishedModel& model, HybridSpec& sizes) {
 
 HybridStyle style_of(const PublishedConfig& config) {
   const std::string type = config.text_or("model_type", "");
-  if (type == "lfm2") return HybridStyle::kLfm2;
+  if (type == "lfm2" || type == "lfm2_moe") return HybridStyle::kLfm2;
   if (type == "granitemoehybrid") return HybridStyle::kGranite;
   if (type == "falcon_h1") return HybridStyle::kFalconH1;
   if (type == "nemotron_h") return HybridStyle::kNemotronH;

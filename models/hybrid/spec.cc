@@ -82,20 +82,38 @@ void add_feed_forward(const HybridSpec& sizes, const HybridNames& names, const A
   layer.linear(names.ffn_down, sizes.width, sizes.ffn, sizes.ffn_bias);
 }
 
+// Adds a tensor [experts, out, in], or one [out, in] for each expert.
+void add_experts_of(const ExpertSizes& experts, const std::string& name, int64_t out, int64_t in,
+                    const Adder& layer) {
+  if (name.find('*') == std::string::npos) {
+    layer.add(name, {experts.count, out, in});
+    layer.to.back().used = experts.chosen;
+    return;
+  }
+  for (int e = 0; e < experts.count; ++e) {
+    layer.add(expert_name(name, e), {out, in});
+    if (e >= experts.chosen) layer.to.back().used = 0;
+  }
+}
+
 void add_experts(const HybridSpec& sizes, const HybridNames& names, const Adder& layer) {
-  const auto [count, chosen, ffn] = sizes.experts;
-  const auto add = [&](const std::string& name, int64_t out, int64_t in) {
-    layer.add(name + ".weight", {count, out, in});
-    layer.to.back().used = chosen;
-  };
-  layer.linear(names.router, count, sizes.width);
-  add(names.expert_gate, sizes.joined_ffn() ? 2 * ffn : ffn, sizes.width);
-  if (!sizes.joined_ffn()) add(names.expert_up, ffn, sizes.width);
-  add(names.expert_down, sizes.width, ffn);
+  const ExpertSizes& experts = sizes.experts;
+  layer.add(names.router, {experts.count, sizes.width});
+  if (experts.bias) layer.add(names.router_bias, {experts.count});
+  const bool joined = sizes.joined_experts();
+  add_experts_of(experts, names.expert_gate, (joined ? 2 : 1) * experts.ffn, sizes.width, layer);
+  if (!joined) add_experts_of(experts, names.expert_up, experts.ffn, sizes.width, layer);
+  add_experts_of(experts, names.expert_down, sizes.width, experts.ffn, layer);
+  if (experts.shared == 0) return;
+  layer.add(names.shared_router, {sizes.width});
+  layer.to.back().vector = true;
+  layer.add(names.shared_gate, {experts.shared, sizes.width});
+  layer.add(names.shared_up, {experts.shared, sizes.width});
+  layer.add(names.shared_down, {sizes.width, experts.shared});
 }
 
 // llama.cpp's names.
-HybridNames names_of_gguf(HybridStyle style, bool has_experts) {
+HybridNames names_of_gguf(HybridStyle style, bool mixes) {
   HybridNames names = {.table = "token_embd",
                        .layers = "blk.",
                        .final_norm = "output_norm",
@@ -124,11 +142,16 @@ HybridNames names_of_gguf(HybridStyle style, bool has_experts) {
                        .ffn_gate = "ffn_gate",
                        .ffn_up = "ffn_up",
                        .ffn_down = "ffn_down",
-                       .router = "ffn_gate_inp",
-                       .expert_gate = "ffn_gate_exps",
-                       .expert_up = "ffn_up_exps",
-                       .expert_down = "ffn_down_exps"};
-  if (has_experts) {
+                       .router = "ffn_gate_inp.weight",
+                       .router_bias = "exp_probs_b.bias",
+                       .expert_gate = "ffn_gate_exps.weight",
+                       .expert_up = "ffn_up_exps.weight",
+                       .expert_down = "ffn_down_exps.weight",
+                       .shared_router = "ffn_gate_inp_shexp.weight",
+                       .shared_gate = "ffn_gate_shexp.weight",
+                       .shared_up = "ffn_up_shexp.weight",
+                       .shared_down = "ffn_down_shexp.weight"};
+  if (style == HybridStyle::kGranite && mixes) {
     names.ffn_gate = "ffn_gate_shexp";
     names.ffn_up = "ffn_up_shexp";
     names.ffn_down = "ffn_down_shexp";
@@ -176,10 +199,15 @@ HybridNames usual_names() {
           .ffn_gate = "mlp.gate_proj",
           .ffn_up = "mlp.up_proj",
           .ffn_down = "mlp.down_proj",
-          .router = "block_sparse_moe.router.layer",
-          .expert_gate = "block_sparse_moe.input_linear",
-          .expert_up = "block_sparse_moe.input_linear",
-          .expert_down = "block_sparse_moe.output_linear"};
+          .router = "mlp.gate.weight",
+          .router_bias = "mlp.gate.bias",
+          .expert_gate = "mlp.experts.gate_up_proj",
+          .expert_up = "mlp.experts.gate_up_proj",
+          .expert_down = "mlp.experts.down_proj",
+          .shared_router = "mlp.shared_expert_gate.weight",
+          .shared_gate = "mlp.shared_expert.gate_proj.weight",
+          .shared_up = "mlp.shared_expert.up_proj.weight",
+          .shared_down = "mlp.shared_expert.down_proj.weight"};
 }
 
 }  // namespace
@@ -207,10 +235,18 @@ HybridNames names_of(const HybridSpec& sizes) {
       names.ffn_gate = "feed_forward.w1";
       names.ffn_up = "feed_forward.w3";
       names.ffn_down = "feed_forward.w2";
+      names.router = "feed_forward.gate.weight";
+      names.router_bias = "feed_forward.expert_bias";
+      names.expert_gate = "feed_forward.experts.*.w1.weight";
+      names.expert_up = "feed_forward.experts.*.w3.weight";
+      names.expert_down = "feed_forward.experts.*.w2.weight";
       break;
     case HybridStyle::kGranite:
       names.ffn_gate = names.ffn_up = "shared_mlp.input_linear";
       names.ffn_down = "shared_mlp.output_linear";
+      names.router = "block_sparse_moe.router.layer.weight";
+      names.expert_gate = names.expert_up = "block_sparse_moe.input_linear.weight";
+      names.expert_down = "block_sparse_moe.output_linear.weight";
       break;
     case HybridStyle::kFalconH1:
       names.final_norm = "model.final_layernorm";
@@ -231,6 +267,11 @@ HybridNames names_of(const HybridSpec& sizes) {
       break;
   }
   return names;
+}
+
+std::string expert_name(std::string name, int expert) {
+  const size_t at = name.find('*');
+  return at == std::string::npos ? name : name.replace(at, 1, std::to_string(expert));
 }
 
 Recurrence recurrence_of(const HybridSpec& sizes) {
@@ -288,8 +329,8 @@ std::vector<ExpectedTensor> tensors_of(const HybridSpec& sizes, const Spec& /*sp
     if (sizes.style != HybridStyle::kNemotronH) {
       layer.add(names.ffn_norm, {sizes.width});
     }
-    add_feed_forward(sizes, names, layer);
-    if (sizes.experts.count > 0) add_experts(sizes, names, layer);
+    if (sizes.has_dense(i)) add_feed_forward(sizes, names, layer);
+    if (sizes.mixes(i)) add_experts(sizes, names, layer);
   }
   return tensors;
 }
@@ -307,10 +348,12 @@ std::vector<std::pair<std::string, std::string>> description_of(const HybridSpec
     recurrence +=
         ", " + text(sizes.recurrent_heads) + " heads of " + text(sizes.dk) + " x " + text(sizes.dv);
   }
-  std::string size = text(sizes.depth()) + " layers, width " + text(sizes.width) +
-                     ", feed-forward " + text(sizes.ffn);
-  if (const auto [count, chosen, ffn] = sizes.experts; count > 0) {
-    size += ", " + text(chosen) + " of " + text(count) + " experts of " + text(ffn);
+  std::string size = text(sizes.depth()) + " layers, width " + text(sizes.width);
+  if (sizes.ffn > 0) size += ", feed-forward " + text(sizes.ffn);
+  if (const ExpertSizes& experts = sizes.experts; experts.count > 0) {
+    size += ", " + text(experts.chosen) + " of " + text(experts.count) + " experts of " +
+            text(experts.ffn);
+    if (experts.shared > 0) size += " and one of " + text(experts.shared) + " for all";
   }
   return {
       {"size", size},

@@ -36,11 +36,15 @@ struct HybridFactors {
   float head = 1.0F;
 };
 
-// The experts of each feed-forward (kernels/backend.h, Experts). count 0: none.
+// The experts of feed-forwards (kernels/backend.h, Experts). count 0: none.
 struct ExpertSizes {
   int count = 0;
-  int chosen = 0;  // by each input
-  int ffn = 0;     // the hidden width of an expert
+  int chosen = 0;       // by each input
+  int ffn = 0;          // the hidden width of an expert
+  int first = 0;        // the first layer that has experts
+  int shared = 0;       // the hidden width of the expert that all inputs use; 0: there is none
+  bool bias = false;    // the router has a bias
+  float factor = 1.0F;  // of the experts' output
 };
 
 struct HybridSpec {
@@ -68,7 +72,7 @@ struct HybridSpec {
   float dt_most = std::numeric_limits<float>::infinity();
 
   bool ffn_bias = false;
-  ExpertSizes experts;  // in addition to the feed-forward that all inputs use
+  ExpertSizes experts;
   float norm_eps = 1e-6F;
   HybridFactors factors;
   bool nested = false;  // Qwen3.5: tensors lie under model.language_model
@@ -80,6 +84,11 @@ struct HybridSpec {
   bool is_recurrent(int layer) const { return layers[layer] == 'r' || layers[layer] == 'b'; }
   bool attends(int layer) const { return layers[layer] == 'a' || layers[layer] == 'b'; }
   bool feeds(int layer) const { return style != HybridStyle::kNemotronH || layers[layer] == 'f'; }
+  // Whether a layer's feed-forward has experts, and whether it has a part without them.
+  bool mixes(int layer) const { return experts.count > 0 && layer >= experts.first; }
+  bool has_dense(int layer) const {
+    return feeds(layer) && (!mixes(layer) || style == HybridStyle::kGranite);
+  }
   bool has(char letter) const { return layers.find(letter) != std::string::npos; }
   // Whether any layer has a recurrence, and whether any has attention.
   bool has_recurrence() const { return has('r') || has('b'); }
@@ -90,7 +99,9 @@ struct HybridSpec {
   bool norms_heads() const { return style <= HybridStyle::kLfm2; }  // of queries and keys
   // Whether 1 must be added to the norms' scales. GGUF files have it added already.
   bool zero_centred() const { return style == HybridStyle::kQwen35 && !gguf; }
+  // Whether one tensor has the rows of a gate and then those of `up`.
   bool joined_ffn() const { return style == HybridStyle::kGranite && !gguf; }
+  bool joined_experts() const { return style != HybridStyle::kLfm2 && !gguf; }
   bool gates_ffn() const { return style != HybridStyle::kNemotronH; }
 
   // Columns of activations.
@@ -132,15 +143,21 @@ struct HybridNames {
   // Each of these follows the prefix `recurrent`. `rates`, `dt_bias` and `skip` are complete: no
   // ".weight" is added.
   const char *recurrent, *in, *convolution, *rates, *dt_bias, *skip, *gated_norm, *out;
-  const char *qkv, *z, *rate, *dt;  // of Gated DeltaNet
-  // If joined_ffn(), ffn_gate has ffn_up's rows, too, and expert_gate has expert_up's.
-  const char *ffn_gate, *ffn_up, *ffn_down;
-  const char *router, *expert_gate, *expert_up, *expert_down;
+  const char *qkv, *z, *rate, *dt;           // of Gated DeltaNet
+  const char *ffn_gate, *ffn_up, *ffn_down;  // ffn_gate has ffn_up's rows, too, if joined_ffn()
+  // All names of experts are complete: no ".weight" is added. '*' stands for the index of an
+  // expert. Without one, a tensor has all experts. expert_gate has expert_up's rows, too, if
+  // joined_experts().
+  const char *router, *router_bias, *expert_gate, *expert_up, *expert_down;
+  const char *shared_router, *shared_gate, *shared_up, *shared_down;
 
   // "model.layers.3."
   std::string layer(int index) const { return layers + std::to_string(index) + "."; }
 };
 HybridNames names_of(const HybridSpec& sizes);
+
+// The name of a tensor of experts, with `expert` in place of '*'.
+std::string expert_name(std::string name, int expert);
 
 // The operations of a layer, without their tensors.
 Recurrence recurrence_of(const HybridSpec& sizes);

@@ -36,7 +36,9 @@ class Names:
 
 
 GRANITE_ATTENTION = (10, 13, 17, 27)
+GRANITE_TINY_ATTENTION = (5, 15, 25, 35)
 LFM2_ATTENTION = (2, 5, 8, 10, 12, 14)
+LFM2_8B_ATTENTION = (2, 6, 10, 14, 18, 21)
 
 PRESETS = {
     "lfm2-350m": Hybrid(
@@ -90,6 +92,63 @@ PRESETS = {
             "rms_norm_eps": 1e-5,
             "shared_intermediate_size": 2048,
             "tie_word_embeddings": True,
+        },
+    ),
+    "granite-4.0-h-tiny": Hybrid(
+        "".join("a" if layer in GRANITE_TINY_ATTENTION else "r" for layer in range(40)),
+        100352,
+        {
+            "architectures": ["GraniteMoeHybridForCausalLM"],
+            "model_type": "granitemoehybrid",
+            "attention_multiplier": 0.0078125,
+            "embedding_multiplier": 12.0,
+            "hidden_act": "silu",
+            "hidden_size": 1536,
+            "intermediate_size": 512,
+            "logits_scaling": 6.0,
+            "mamba_conv_bias": True,
+            "mamba_d_conv": 4,
+            "mamba_d_head": 64,
+            "mamba_d_state": 128,
+            "mamba_expand": 2,
+            "mamba_n_groups": 1,
+            "mamba_n_heads": 48,
+            "mamba_proj_bias": False,
+            "max_position_embeddings": 131072,
+            "num_attention_heads": 12,
+            "num_experts_per_tok": 6,
+            "num_key_value_heads": 4,
+            "num_local_experts": 64,
+            "position_embedding_type": "nope",
+            "residual_multiplier": 0.22,
+            "rms_norm_eps": 1e-5,
+            "shared_intermediate_size": 1024,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "lfm2-8b-a1b": Hybrid(
+        "".join("a" if layer in LFM2_8B_ATTENTION else "r" for layer in range(24)),
+        65536,
+        {
+            "architectures": ["Lfm2MoeForCausalLM"],
+            "model_type": "lfm2_moe",
+            "conv_L_cache": 3,
+            "conv_bias": False,
+            "hidden_size": 2048,
+            "intermediate_size": 7168,
+            "max_position_embeddings": 128000,
+            "moe_intermediate_size": 1792,
+            "norm_eps": 1e-5,
+            "norm_topk_prob": True,
+            "num_attention_heads": 32,
+            "num_dense_layers": 2,
+            "num_experts": 32,
+            "num_experts_per_tok": 4,
+            "num_key_value_heads": 8,
+            "rope_theta": 1000000.0,
+            "routed_scaling_factor": 1.0,
+            "tie_word_embeddings": True,
+            "use_expert_bias": True,
         },
     ),
     "qwen3.5-0.8b": Hybrid(
@@ -184,6 +243,7 @@ PRESETS = {
 
 NAMES = {
     "lfm2": Names("operator_norm", "ffn_norm", "conv", "feed_forward", "model.embedding_norm"),
+    "lfm2_moe": Names("operator_norm", "ffn_norm", "conv", "feed_forward", "model.embedding_norm"),
     "granitemoehybrid": Names("input_layernorm", "post_attention_layernorm", "mamba", "shared_mlp", "model.norm"),
     "qwen3_5_text": Names("input_layernorm", "post_attention_layernorm", "linear_attn", "mlp", "model.norm"),
     "falcon_h1": Names("input_layernorm", "pre_ff_layernorm", "mamba", "feed_forward", "model.final_layernorm"),
@@ -197,7 +257,7 @@ def config_of(name: str, layers: int, values: int) -> Config:
     kinds = preset.layers[:layers]
     config = {**preset.config, "num_hidden_layers": layers, "vocab_size": values}
     family = config["model_type"]
-    if family == "lfm2":
+    if family.startswith("lfm2"):
         config["full_attn_idxs"] = [layer for layer, kind in enumerate(kinds) if kind == "a"]
     elif family == "nemotron_h":
         config["hybrid_override_pattern"] = "".join({"r": "M", "a": "*", "f": "-"}[kind] for kind in kinds)
@@ -211,7 +271,7 @@ def attention_shapes(c: Config) -> Shapes:
     width, heads = c["hidden_size"], c["num_attention_heads"]
     size = c.get("head_dim", width // heads)
     queries, keys = heads * size, c["num_key_value_heads"] * size
-    is_qwen, is_lfm2 = c["model_type"] == "qwen3_5_text", c["model_type"] == "lfm2"
+    is_qwen, is_lfm2 = c["model_type"] == "qwen3_5_text", c["model_type"].startswith("lfm2")
     shapes: Shapes = {
         "q_proj.weight": (queries * (2 if is_qwen else 1), width),  # Qwen's have the output's gate, too
         "k_proj.weight": (keys, width),
@@ -266,25 +326,58 @@ def mamba2_shapes(c: Config) -> Shapes:
     }
 
 
+def swiglu_shapes(ffn: int, width: int) -> Shapes:
+    """By the names of LFM2."""
+    return {"w1.weight": (ffn, width), "w3.weight": (ffn, width), "w2.weight": (width, ffn)}
+
+
+def has_experts(c: Config, layer: int) -> bool:
+    if c["model_type"] == "lfm2_moe":
+        return layer >= int(c["num_dense_layers"])
+    return int(c.get("num_local_experts", 0)) > 0
+
+
+def expert_shapes(c: Config) -> Shapes:
+    """Of the router and all experts of a layer, by names within it."""
+    width = c["hidden_size"]
+    if c["model_type"] == "granitemoehybrid":
+        count, ffn = c["num_local_experts"], c["intermediate_size"]
+        return {
+            "block_sparse_moe.router.layer.weight": (count, width),
+            "block_sparse_moe.input_linear.weight": (count, 2 * ffn, width),
+            "block_sparse_moe.output_linear.weight": (count, width, ffn),
+        }
+    count = c["num_experts"]
+    shapes: Shapes = {"feed_forward.gate.weight": (count, width), "feed_forward.expert_bias": (count,)}
+    for expert in range(count):
+        for name, shape in swiglu_shapes(c["moe_intermediate_size"], width).items():
+            shapes[f"feed_forward.experts.{expert}.{name}"] = shape
+    return shapes
+
+
 def feed_forward_shapes(c: Config) -> Shapes:
     width, family = c["hidden_size"], c["model_type"]
     if family == "lfm2":
         adjusted = int(2 * c["block_ff_dim"] / 3 * c["block_ffn_dim_multiplier"])
-        ffn = math.ceil(adjusted / c["block_multiple_of"]) * c["block_multiple_of"]
-        return {"w1.weight": (ffn, width), "w3.weight": (ffn, width), "w2.weight": (width, ffn)}
+        return swiglu_shapes(math.ceil(adjusted / c["block_multiple_of"]) * c["block_multiple_of"], width)
     ffn = c["intermediate_size"]
+    if family == "lfm2_moe":
+        return swiglu_shapes(ffn, width)
     if family == "granitemoehybrid":
+        ffn = c["shared_intermediate_size"]
         return {"input_linear.weight": (2 * ffn, width), "output_linear.weight": (width, ffn)}
     gate: Shapes = {} if family == "nemotron_h" else {"gate_proj.weight": (ffn, width)}
     return {**gate, "up_proj.weight": (ffn, width), "down_proj.weight": (width, ffn)}
 
 
-def layer_shapes(c: Config, kind: str) -> Shapes:
+def layer_shapes(c: Config, index: int, kind: str) -> Shapes:
     """Of one layer, by names within it."""
     names, width, is_nemotron = NAMES[c["model_type"]], c["hidden_size"], c["model_type"] == "nemotron_h"
-    recurrent: Callable[[Config], Shapes] = {"lfm2": convolution_shapes, "qwen3_5_text": delta_shapes}.get(
-        c["model_type"], mamba2_shapes
-    )
+    recurrent: Callable[[Config], Shapes] = mamba2_shapes
+    if c["model_type"].startswith("lfm2"):
+        recurrent = convolution_shapes
+    elif c["model_type"] == "qwen3_5_text":
+        recurrent = delta_shapes
     shapes: Shapes = {names.norm + ".weight": (width,)}
     if not is_nemotron:
         shapes[names.ffn_norm + ".weight"] = (width,)
@@ -293,8 +386,11 @@ def layer_shapes(c: Config, kind: str) -> Shapes:
         parts.append((names.recurrent, recurrent(c)))
     if kind in "ab":
         parts.append(("mixer" if is_nemotron else "self_attn", attention_shapes(c)))
-    if kind == "f" or not is_nemotron:
+    mixes = has_experts(c, index)
+    if kind == "f" or not (is_nemotron or (mixes and c["model_type"] == "lfm2_moe")):
         parts.append((names.ffn, feed_forward_shapes(c)))
+    if mixes:
+        shapes.update(expert_shapes(c))
     return {**shapes, **{f"{part}.{name}": shape for part, inside in parts for name, shape in inside.items()}}
 
 
@@ -308,7 +404,7 @@ def shapes_of(name: str, layers: int, values: int) -> Shapes:
         shapes["lm_head.weight"] = (values, width)
     prefix = table.split(".", maxsplit=1)[0]
     for index, kind in enumerate(PRESETS[name].layers[:layers]):
-        for inside, shape in layer_shapes(config, kind).items():
+        for inside, shape in layer_shapes(config, index, kind).items():
             shapes[f"{prefix}.layers.{index}.{inside}"] = shape
     return shapes
 

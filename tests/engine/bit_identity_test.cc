@@ -251,7 +251,9 @@ INSTANTIATE_TEST_SUITE_P(
             Family{"Lfm2", [] { return small_hybrid_spec(HybridStyle::kLfm2); }},
             Family{"Granite", [] { return small_hybrid_spec(HybridStyle::kGranite); }},
             Family{"NemotronH", [] { return small_hybrid_spec(HybridStyle::kNemotronH); }},
-            Family{"Experts", small_experts_spec}, Family{"Softmax", small_softmax_spec})),
+            Family{"Qwen35Experts", [] { return small_experts_spec(HybridStyle::kQwen35); }},
+            Family{"Lfm2Experts", [] { return small_experts_spec(HybridStyle::kLfm2); }},
+            Family{"Softmax", small_softmax_spec})),
     case_name);
 
 }  // namespace

@@ -245,9 +245,22 @@ HYBRIDS: dict[str, tuple[str, Config]] = {
         | {"mlp_hidden_act": "relu2", "time_step_min": 0.0},
     ),
 }
-HYBRIDS["granitehybrid_experts"] = (
+EXPERTS: Config = {"num_experts_per_tok": 2, "intermediate_size": 12}
+HYBRIDS["granitehybrid_experts"] = ("bf16", HYBRIDS["granitehybrid"][1] | EXPERTS | {"num_local_experts": 5})
+EXPERTS |= {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 10}
+HYBRIDS["lfm2moe"] = (
     "bf16",
-    HYBRIDS["granitehybrid"][1] | {"num_local_experts": 5, "num_experts_per_tok": 2, "intermediate_size": 12},
+    HYBRIDS["lfm2"][1]
+    | EXPERTS
+    | {"architectures": ["Lfm2MoeForCausalLM"], "model_type": "lfm2_moe", "num_dense_layers": 1}
+    | {"use_expert_bias": True, "norm_topk_prob": True, "routed_scaling_factor": 1.0},
+)
+HYBRIDS["qwen35moe"] = (
+    "bf16",
+    HYBRIDS["qwen35"][1]
+    | EXPERTS
+    | {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "mtp_num_hidden_layers": 0}
+    | {"shared_expert_intermediate_size": 14},
 )
 
 
@@ -288,7 +301,8 @@ def check_hybrid(name: str) -> None:
     torch: Any = importlib.import_module("torch")
     transformers: Any = importlib.import_module("transformers")
     golden = bundle.read_safetensors(str(OUT / name / "golden.bin"))
-    model = transformers.AutoModelForCausalLM.from_pretrained(OUT / name, dtype=torch.float32).eval()
+    more = {"experts_implementation": "eager"} if "num_experts" in HYBRIDS[name][1] else {}
+    model = transformers.AutoModelForCausalLM.from_pretrained(OUT / name, dtype=torch.float32, **more).eval()
     with torch.no_grad():
         logits = model(torch.tensor(golden["values"][None, :-1].astype(np.int64))).logits[0]
     worst = np.abs(logits.numpy() - golden["head"]).max()

@@ -61,7 +61,7 @@ class Hybrid:
         self.type = config["model_type"]
         self.c = c = config.get("text_config", config)
         self.width = c["hidden_size"]
-        self.qwen, self.lfm2 = self.type.startswith("qwen"), self.type == "lfm2"
+        self.qwen, self.lfm2 = self.type.startswith("qwen"), self.type.startswith("lfm2")
         self.granite, self.falcon = (self.type == "granitemoehybrid", self.type == "falcon_h1")
         self.nemotron = self.type == "nemotron_h"
         self.eps = next((c[key] for key in ("rms_norm_eps", "norm_eps", "layer_norm_epsilon") if key in c), 1e-6)
@@ -75,7 +75,7 @@ class Hybrid:
         if self.nemotron or (self.granite and c.get("position_embedding_type", "nope") != "rope"):
             self.rotated = 0
         self.kinds = self.layer_kinds()
-        self.experts = c.get("num_local_experts", 0)
+        self.experts = c.get("num_local_experts" if self.granite else "num_experts", 0)
         prefix = "backbone." if self.nemotron else "model."
         self.prefix = prefix + ("language_model." if self.type == "qwen3_5" else "")
 
@@ -101,8 +101,9 @@ class Hybrid:
         if self.lfm2:
             names |= {"norm": "operator_norm", "ffn_norm": "ffn_norm", "last": "embedding_norm", "o": "out_proj"}
             names |= {"mamba": "conv.", "ffn": "feed_forward."}
+        names["experts"] = names["ffn"]
         if self.granite:
-            names["ffn"] = "shared_mlp."
+            names |= {"ffn": "shared_mlp.", "experts": "block_sparse_moe."}
         if self.falcon:
             names |= {"ffn_norm": "pre_ff_layernorm", "last": "final_layernorm", "ffn": "feed_forward."}
         if self.nemotron:
@@ -138,10 +139,10 @@ class Hybrid:
                 shapes |= {name + names["attention"] + key: shape for key, shape in self.attention_shapes().items()}
             if kind in ("mamba", "both", "conv"):
                 shapes |= {name + names["mamba"] + key: shape for key, shape in self.recurrent_shapes().items()}
-            if kind == "mlp" or not self.nemotron:
+            if (kind == "mlp" or not self.nemotron) and self.has_dense(layer):
                 shapes |= {name + names["ffn"] + key: shape for key, shape in self.ffn_shapes().items()}
-            if self.experts:
-                shapes |= {name + "block_sparse_moe." + key: shape for key, shape in self.expert_shapes().items()}
+            if self.has_experts(layer):
+                shapes |= {name + names["experts"] + key: shape for key, shape in self.expert_shapes().items()}
         return shapes
 
     @staticmethod
@@ -200,10 +201,29 @@ class Hybrid:
             shapes["gate_proj.weight"] = (ffn, width)
         return self.with_bias(shapes, ["gate_proj", "up_proj", "down_proj"], c.get("mlp_bias", False))
 
+    def has_experts(self, layer: int) -> bool:
+        return self.experts > 0 and layer >= (self.c["num_dense_layers"] if self.lfm2 else 0)
+
+    def has_dense(self, layer: int) -> bool:
+        return self.granite or not self.has_experts(layer)
+
     def expert_shapes(self) -> Shapes:
-        count, ffn, width = self.experts, self.c["intermediate_size"], self.width
-        shapes: Shapes = {"router.layer.weight": (count, width)}
-        return shapes | {"input_linear.weight": (count, 2 * ffn, width), "output_linear.weight": (count, width, ffn)}
+        count, width = self.experts, self.width
+        if self.granite:
+            ffn = self.c["intermediate_size"]
+            shapes: Shapes = {"router.layer.weight": (count, width), "input_linear.weight": (count, 2 * ffn, width)}
+            return shapes | {"output_linear.weight": (count, width, ffn)}
+        ffn = self.c["moe_intermediate_size"]
+        shapes = {"gate.weight": (count, width)}
+        if self.lfm2:
+            for expert in range(count):
+                shapes |= {f"experts.{expert}.{key}.weight": (ffn, width) for key in ("w1", "w3")}
+                shapes[f"experts.{expert}.w2.weight"] = (width, ffn)
+            return shapes | {"expert_bias": (count,)}
+        shapes |= {"experts.gate_up_proj": (count, 2 * ffn, width), "experts.down_proj": (count, width, ffn)}
+        shared = self.c["shared_expert_intermediate_size"]
+        shapes |= {f"shared_expert.{key}_proj.weight": (shared, width) for key in ("gate", "up")}
+        return shapes | {"shared_expert.down_proj.weight": (width, shared), "shared_expert_gate.weight": (1, width)}
 
     # ---- outputs ----------------------------------------------------------------------------------------------------
 
@@ -220,14 +240,14 @@ class Hybrid:
         head = w.get("lm_head.weight", table)
         for position, value in enumerate(values):
             x = table[value] * self.factor("embedding_multiplier")
-            for layer, kind in enumerate(self.kinds):
-                x = self.layer(w.under(f"{self.prefix}layers.{layer}."), x, kind, states[layer], position)
+            for layer in range(len(self.kinds)):
+                x = self.layer(w.under(f"{self.prefix}layers.{layer}."), x, layer, states[layer], position)
             y = self.norm(x, w[self.prefix + names["last"] + ".weight"])
             rows.append(head @ y * self.factor("lm_head_multiplier") / self.factor("logits_scaling"))
         return np.stack(rows)
 
-    def layer(self, p: Tensors, x: Array, kind: str, state: State, position: int) -> Array:
-        names, residual = self.names(), self.factor("residual_multiplier")
+    def layer(self, p: Tensors, x: Array, index: int, state: State, position: int) -> Array:
+        kind, names, residual = self.kinds[index], self.names(), self.factor("residual_multiplier")
         u = self.norm(x, p[names["norm"] + ".weight"])
         if kind == "mlp":
             return x + self.feed_forward(p.under(names["ffn"]), u)
@@ -240,20 +260,35 @@ class Hybrid:
         if self.nemotron:
             return x
         u = self.norm(x, p[names["ffn_norm"] + ".weight"])
-        y = self.feed_forward(p.under(names["ffn"]), u)
-        if self.experts:
-            y = y + self.mixture(p.under("block_sparse_moe."), u)
+        y = self.feed_forward(p.under(names["ffn"]), u) if self.has_dense(index) else np.zeros_like(x)
+        if self.has_experts(index):
+            y = y + self.mixture(p.under(names["experts"]), u)
         return x + residual * y
 
     def mixture(self, p: Tensors, u: Array) -> Array:
-        scores = p["router.layer.weight"] @ u
-        chosen = np.argsort(-scores, kind="stable")[: self.c["num_experts_per_tok"]]
-        shares = np.exp(scores[chosen] - scores[chosen].max())
-        y = np.zeros_like(u)
-        for expert, share in zip(chosen, shares / shares.sum(), strict=True):
-            gate, up = np.split(p["input_linear.weight"][expert] @ u, 2)
-            y += share * (p["output_linear.weight"][expert] @ (silu(gate) * up))
+        """The experts with the largest scores, each multiplied by its share."""
+        scores = p["router.layer.weight" if self.granite else "gate.weight"] @ u
+        if self.lfm2:
+            keys, shares = sigmoid(scores) + p["expert_bias"], sigmoid(scores)
+        else:
+            keys, shares = scores, np.exp(scores - scores.max())
+        chosen = np.argsort(-keys, kind="stable")[: self.c["num_experts_per_tok"]]
+        total = shares[chosen].sum() + (1e-6 if self.lfm2 else 0.0)
+        y = sum(shares[e] / total * self.expert(p, e, u) for e in chosen) * self.factor("routed_scaling_factor")
+        if self.qwen:
+            shared = p.under("shared_expert.")
+            hidden = silu(shared["gate_proj.weight"] @ u) * (shared["up_proj.weight"] @ u)
+            y = y + sigmoid(p["shared_expert_gate.weight"] @ u) * (shared["down_proj.weight"] @ hidden)
         return y
+
+    def expert(self, p: Tensors, index: int, u: Array) -> Array:
+        if self.lfm2:
+            return self.feed_forward(p.under(f"experts.{index}."), u)
+        up, down = ("input_linear.weight", "output_linear.weight")
+        if self.qwen:
+            up, down = ("experts.gate_up_proj", "experts.down_proj")
+        gate, up = np.split(p[up][index] @ u, 2)
+        return p[down][index] @ (silu(gate) * up)
 
     def feed_forward(self, p: Tensors, u: Array) -> Array:
         if self.nemotron:

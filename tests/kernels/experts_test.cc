@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/router.h"
@@ -15,24 +16,26 @@ namespace {
 
 // A mixture with random weights, and random inputs and scores.
 struct Mixture {
-  int rows, in, inner, count, chosen;
+  int rows, in, inner, count;
+  Router router;
   float factor = 0.7F;
   Precision precision = Precision::kFp32;
   std::vector<float> gate, up, down;  // of all experts, one after the other
-  std::vector<float> x, scores, out;
+  std::vector<float> x, scores, out, bias;
 
   Mixture(int rows, int in, int inner, int count, int chosen)
       : rows(rows),
         in(in),
         inner(inner),
         count(count),
-        chosen(chosen),
+        router{.chosen = chosen},
         gate(random_floats(int64_t{count} * inner * in, 1, 1 / std::sqrt(float(in)))),
         up(random_floats(int64_t{count} * inner * in, 2, 1 / std::sqrt(float(in)))),
         down(random_floats(int64_t{count} * inner * in, 3, 1 / std::sqrt(float(inner)))),
         x(random_floats(int64_t{rows} * in, 4)),
         scores(random_floats(int64_t{rows} * count, 5)),
-        out(random_floats(int64_t{rows} * in, 6)) {}
+        out(random_floats(int64_t{rows} * in, 6)),
+        bias(random_floats(count, 7)) {}
 
   std::vector<Weight> pack(Backend& backend, const std::vector<float>& weights, int to,
                            int from) const {
@@ -45,6 +48,19 @@ struct Mixture {
   }
   static std::vector<float> row_of(const std::vector<float>& matrix, int row, int cols) {
     return {matrix.begin() + int64_t{row} * cols, matrix.begin() + int64_t{row + 1} * cols};
+  }
+  // The same with a router of kSigmoid, which has a bias.
+  Mixture by_sigmoid() const {
+    Mixture mixture = *this;
+    mixture.router.kind = RouterKind::kSigmoid;
+    mixture.router.eps = 0.25F;
+    return mixture;
+  }
+  // The same with the last expert for all inputs.
+  Mixture with_shared() const {
+    Mixture mixture = *this;
+    mixture.router.shared = true;
+    return mixture;
   }
   std::vector<float> expert(const std::vector<float>& weights, int e) const {
     return row_of(weights, e, inner * in);
@@ -62,46 +78,72 @@ std::vector<float> run(Backend& backend, const Mixture& mixture, int first, int 
     std::ranges::copy(Mixture::row_of(mixture.scores, first + row, mixture.count), scores.row(row));
     std::ranges::copy(Mixture::row_of(mixture.out, first + row, mixture.in), out.row(row));
   }
-  const int chosen = mixture.chosen;
-  Guarded shares(rows, chosen), wide(rows, chosen * mixture.in),
-      hidden(rows, chosen * mixture.inner);
-  std::vector<int32_t> indices(static_cast<size_t>(rows) * chosen, -1);
-  const ExpertRoom room = {{indices.data(), DType::kI32, rows, chosen, chosen},
-                           shares.view(),
-                           wide.view(),
-                           hidden.view()};
+  Router router = mixture.router;
+  if (router.kind == RouterKind::kSigmoid) router.bias = mixture.bias.data();
+  const int used = router.used();
+  Guarded shares(rows, used), wide(rows, used * mixture.in), hidden(rows, used * mixture.inner);
+  std::vector<int32_t> indices(static_cast<size_t>(rows) * used, -1);
+  const ExpertRoom room = {
+      {indices.data(), DType::kI32, rows, used, used}, shares.view(), wide.view(), hidden.view()};
   backend.experts(x.view(), scores.view(),
-                  {gate, up, down, Activation::kSilu, chosen, mixture.factor}, room, out.view());
+                  {gate, up, down, Activation::kSilu, router, mixture.factor}, room, out.view());
   for (Guarded* const matrix : {&x, &scores, &out, &shares, &wide, &hidden}) {
     matrix->expect_guards("experts");
   }
   return out.values();
 }
 
-// The same in double, with the experts in order of their scores.
+// The experts that a row uses, and their shares, in double.
+std::vector<std::pair<int, double>> shares_of(const Mixture& mixture, int row) {
+  const std::vector<float> scores = Mixture::row_of(mixture.scores, row, mixture.count);
+  const bool is_sigmoid = mixture.router.kind == RouterKind::kSigmoid;
+  const auto share = [&](int e) {
+    return is_sigmoid ? 1 / (1 + std::exp(-double{scores[e]})) : std::exp(double{scores[e]});
+  };
+  std::vector<int> order(mixture.router.shared ? mixture.count - 1 : mixture.count);
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int a, int b) {
+    return is_sigmoid ? share(a) + mixture.bias[a] > share(b) + mixture.bias[b]
+                      : scores[a] > scores[b];
+  });
+  order.resize(mixture.router.chosen);
+  double sum = is_sigmoid ? mixture.router.eps : 0;
+  for (const int e : order) sum += share(e);
+  std::vector<std::pair<int, double>> all;
+  for (const int e : order) all.emplace_back(e, share(e) / sum);
+  if (mixture.router.shared) {
+    all.emplace_back(mixture.count - 1, 1 / (1 + std::exp(-double{scores.back()})));
+  }
+  return all;
+}
+
 reference::Vector expected(const Mixture& mixture, int row) {
   const std::vector<float> given = Mixture::row_of(mixture.x, row, mixture.in);
-  const std::vector<float> scores = Mixture::row_of(mixture.scores, row, mixture.count);
   const reference::Vector x(given.begin(), given.end());
-  std::vector<int> order(mixture.count);
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, [&](int a, int b) { return scores[a] > scores[b]; });
-  double sum = 0;
-  for (int i = 0; i < mixture.chosen; ++i) sum += std::exp(double{scores[order[i]]});
   const std::vector<float> before = Mixture::row_of(mixture.out, row, mixture.in);
   reference::Vector out(before.begin(), before.end());
-  for (int i = 0; i < mixture.chosen; ++i) {
-    const int e = order[i];
+  for (const auto& [e, share] : shares_of(mixture, row)) {
     reference::Vector hidden = reference::linear(x, mixture.expert(mixture.gate, e), {});
     const reference::Vector up = reference::linear(x, mixture.expert(mixture.up, e), {});
     for (int k = 0; k < mixture.inner; ++k) {
       hidden[k] = hidden[k] / (1 + std::exp(-hidden[k])) * up[k];
     }
     const reference::Vector y = reference::linear(hidden, mixture.expert(mixture.down, e), {});
-    const double share = std::exp(double{scores[e]}) / sum;
     for (int c = 0; c < mixture.in; ++c) out[c] += mixture.factor * share * y[c];
   }
   return out;
+}
+
+void expect_close(const Mixture& mixture, const std::vector<float>& found) {
+  for (int row = 0; row < mixture.rows; ++row) {
+    const reference::Vector wanted = expected(mixture, row);
+    for (int c = 0; c < mixture.in; ++c) {
+      ASSERT_NEAR(found[static_cast<size_t>(row) * mixture.in + c], wanted[c],
+                  2e-5 * std::max(1.0, std::abs(wanted[c])))
+          << mixture.in << " x " << mixture.inner << ", " << mixture.router.chosen << " of "
+          << mixture.count << ", row " << row;
+    }
+  }
 }
 
 class ExpertsTest : public KernelTest {};
@@ -112,22 +154,19 @@ TEST_P(ExpertsTest, MatchesReference) {
   for (const auto& [in, inner, count, chosen] : kShapes) {
     for (const int rows : {1, 2, 5, 33, 80}) {
       const Mixture mixture(rows, in, inner, count, chosen);
-      const std::vector<float> found = run(backend(), mixture, 0, rows);
-      for (int row = 0; row < rows; ++row) {
-        const reference::Vector wanted = expected(mixture, row);
-        for (int c = 0; c < in; ++c) {
-          ASSERT_NEAR(found[static_cast<size_t>(row) * in + c], wanted[c],
-                      2e-5 * std::max(1.0, std::abs(wanted[c])))
-              << in << " x " << inner << ", " << chosen << " of " << count << ", row " << row;
-        }
-      }
+      expect_close(mixture, run(backend(), mixture, 0, rows));
+      const Mixture by_sigmoid = mixture.by_sigmoid();
+      expect_close(by_sigmoid, run(backend(), by_sigmoid, 0, rows));
+      if (chosen == count) continue;
+      const Mixture with_shared = mixture.with_shared();
+      expect_close(with_shared, run(backend(), with_shared, 0, rows));
     }
   }
 }
 
 TEST_P(ExpertsTest, BitsDoNotDependOnTheBatch) {
   for (const Precision precision : precisions_of(backend())) {
-    Mixture mixture(90, 96, 64, 7, 3);
+    Mixture mixture = Mixture(90, 96, 64, 7, 3).with_shared();
     mixture.precision = precision;
     const std::vector<float> all = run(backend(), mixture, 0, 90);
     const auto expect_same_rows = [&](int first, int rows) {
@@ -146,39 +185,52 @@ TEST_P(ExpertsTest, BitsDoNotDependOnTheBatch) {
 TEST_P(ExpertsTest, AnExpertMayHaveAllRows) {
   Mixture mixture(100, 40, 33, 6, 1);
   for (int row = 0; row < mixture.rows; ++row) mixture.scores[size_t{6} * row + 4] = 50.0F;
-  const std::vector<float> found = run(backend(), mixture, 0, 100);
-  for (const int row : {0, 31, 32, 99}) {
-    const reference::Vector wanted = expected(mixture, row);
-    for (int c = 0; c < 40; ++c) {
-      ASSERT_NEAR(found[static_cast<size_t>(row) * 40 + c], wanted[c], 1e-4) << row;
-    }
-  }
+  expect_close(mixture, run(backend(), mixture, 0, 100));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ExpertsTest, testing::ValuesIn(all_setups()), setup_name);
 
-TEST(Router, OfEqualScoresTheFirstIsChosen) {
-  const std::vector<float> scores = {1.0F, 3.0F, 2.0F, 3.0F, 2.0F, 2.0F};
-  int32_t chosen[4];
-  float shares[4];
-  choose_experts(scores.data(), 6, 4, chosen, shares);
-  EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 4), (std::vector<int32_t>{1, 2, 3, 4}));
-  const double sum = 2 + 2 * std::exp(-1.0);
-  EXPECT_EQ(shares[0], static_cast<float>(1 / sum));
-  EXPECT_EQ(shares[1], static_cast<float>(std::exp(-1.0) / sum));
+using Choice = std::vector<std::pair<int32_t, float>>;
+
+Choice choose(const Router& router, const std::vector<float>& scores) {
+  std::vector<int32_t> used(router.used());
+  std::vector<float> shares(used.size());
+  choose_experts(router, scores.data(), static_cast<int>(scores.size()), used.data(),
+                 shares.data());
+  Choice choice;
+  for (size_t i = 0; i < used.size(); ++i) choice.emplace_back(used[i], shares[i]);
+  return choice;
 }
 
-TEST(Router, ScoresThatAreNotFiniteStillChooseExperts) {
+TEST(RouterTest, OfEqualScoresTheFirstIsChosen) {
+  const double sum = 2 + 2 * std::exp(-1.0);
+  const auto high = static_cast<float>(1 / sum);
+  const auto low = static_cast<float>(std::exp(-1.0) / sum);
+  EXPECT_EQ(choose({.chosen = 4}, {1.0F, 3.0F, 2.0F, 3.0F, 2.0F, 2.0F}),
+            (Choice{{1, high}, {2, low}, {3, high}, {4, low}}));
+}
+
+TEST(RouterTest, ABiasDecidesTheChoiceAndNotTheShares) {
+  const float bias[] = {0.0F, 0.6F, 0.0F};
+  const Router router = {
+      .kind = RouterKind::kSigmoid, .chosen = 1, .shared = false, .bias = bias, .eps = 0.5F};
+  EXPECT_EQ(choose(router, {0.0F, 0.0F, 2.0F}), (Choice{{1, 0.5F}}));
+}
+
+TEST(RouterTest, TheSharedExpertIsTheLast) {
+  const Router router = {.chosen = 1, .shared = true};
+  EXPECT_EQ(choose(router, {1.0F, 2.0F, 0.0F}), (Choice{{1, 1.0F}, {2, 0.5F}}));
+}
+
+TEST(RouterTest, ScoresThatAreNotFiniteStillChooseExperts) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  int32_t chosen[2];
-  float shares[2];
-  const std::vector<float> one_number = {kNan, kNan, -1.0F, kNan};
-  choose_experts(one_number.data(), 4, 2, chosen, shares);
-  EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 2), (std::vector<int32_t>{0, 2}));
-  const std::vector<float> extremes = {-kInfinity, 0.0F, kInfinity, -kInfinity};
-  choose_experts(extremes.data(), 4, 2, chosen, shares);
-  EXPECT_EQ(std::vector<int32_t>(chosen, chosen + 2), (std::vector<int32_t>{1, 2}));
+  const auto chosen = [](const std::vector<float>& scores) {
+    const Choice choice = choose({.chosen = 2}, scores);
+    return std::pair(choice[0].first, choice[1].first);
+  };
+  EXPECT_EQ(chosen({kNan, kNan, -1.0F, kNan}), std::pair(0, 2));
+  EXPECT_EQ(chosen({-kInfinity, 0.0F, kInfinity, -kInfinity}), std::pair(1, 2));
 }
 
 }  // namespace

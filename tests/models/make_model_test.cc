@@ -58,7 +58,7 @@ TEST(MakeModel, SizesThatTheBackendDoesNotTakeAreRefused) {
 
 TEST(MakeModel, ExpertsAreRefusedWhereTheBackendDoesNotTakeThem) {
   const auto backend = cuda::make_host_backend({}, cuda::ThreadOrder::kForward);
-  Bundle bundle = random_bundle(small_experts_spec(), 1);
+  Bundle bundle = random_bundle(small_experts_spec(HybridStyle::kGranite), 1);
   bundle.directory = "some/bundle";
   const auto model = make_model(bundle, *backend, {.slots = 1, .rows = 1, .values = 1, .steps = 1});
   EXPECT_EQ(model.status().code(), Code::kFailedPrecondition);

@@ -109,7 +109,7 @@ Spec spec_of(Kind kind) {
     case Kind::kNemotronH:
       return small_hybrid_spec(HybridStyle::kNemotronH);
     case Kind::kExperts:
-      return small_experts_spec();
+      return small_experts_spec(HybridStyle::kQwen35);
     case Kind::kSoftmax:
       return small_softmax_spec();
   }
@@ -405,7 +405,10 @@ Spec large_spec(Kind kind) {
     hybrid->heads = hybrid->recurrent_heads = 8;
     hybrid->kv_heads = hybrid->key_heads = 4;
     hybrid->head_size = hybrid->dk = hybrid->dv = 32;
-    if (kind == Kind::kExperts) hybrid->experts = {12, 3, 200};
+    if (kind == Kind::kExperts) {
+      hybrid->ffn = 0;
+      hybrid->experts = {.count = 12, .chosen = 3, .ffn = 200, .shared = 90};
+    }
   } else {
     LinearTransformerSpec& sizes = sizes_of(spec);
     sizes.width = 256;

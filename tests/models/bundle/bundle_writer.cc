@@ -363,9 +363,18 @@ Spec small_hybrid_spec(HybridStyle style) {
   return spec;
 }
 
-Spec small_experts_spec() {
-  Spec spec = small_hybrid_spec(HybridStyle::kGranite);
-  std::get<HybridSpec>(spec.model).experts = {5, 2, 12};
+Spec small_experts_spec(HybridStyle style) {
+  Spec spec = small_hybrid_spec(style);
+  const bool is_lfm2 = style == HybridStyle::kLfm2;
+  auto& sizes = std::get<HybridSpec>(spec.model);
+  sizes.experts = {.count = 5,
+                   .chosen = 2,
+                   .ffn = 12,
+                   .first = is_lfm2 ? 1 : 0,
+                   .shared = style == HybridStyle::kQwen35 ? 17 : 0,
+                   .bias = is_lfm2,
+                   .factor = is_lfm2 ? 1.5F : 1.0F};
+  if (style == HybridStyle::kQwen35) sizes.ffn = 0;
   return spec;
 }
 
@@ -381,7 +390,10 @@ std::vector<Spec> small_family_specs() {
                                   HybridStyle::kFalconH1, HybridStyle::kNemotronH}) {
     specs.push_back(small_hybrid_spec(style));
   }
-  specs.push_back(small_experts_spec());
+  for (const HybridStyle style :
+       {HybridStyle::kQwen35, HybridStyle::kLfm2, HybridStyle::kGranite}) {
+    specs.push_back(small_experts_spec(style));
+  }
   specs.push_back(small_softmax_spec());
   return specs;
 }

@@ -85,8 +85,9 @@ Spec small_mamba1_spec();
 // Hybrids of each style over 11 values: 2 to 4 layers of width 20, 4 heads of attention and 300
 // positions.
 Spec small_hybrid_spec(HybridStyle style);
-// The hybrid of Granite's style, with 5 experts of width 12, of which an input uses 2.
-Spec small_experts_spec();
+// The same with 5 experts, of which an input uses 2. LFM2's router has a bias, and its first layer
+// has no experts. Qwen3.5 has another expert for all inputs.
+Spec small_experts_spec(HybridStyle style);
 
 // A small spec of every family, and of every mixer.
 std::vector<Spec> small_family_specs();
