@@ -365,10 +365,10 @@ struct Router {
 
 // A mixture of experts. Each expert is a gated linear layer with a product after it:
 //   y = sum over the used e of p_e down_e(activation(gate_e x) * up_e x).
-// The sum adds experts in ascending order.
+// The sum adds experts in ascending order. Without gates, an expert is down_e(activation(up_e x)).
 struct Experts {
-  // One weight for each expert, without a bias: gate and up [inner, in], down [in, inner]. Experts
-  // may differ in `inner`.
+  // One weight for each expert, without a bias: gate (or none) and up [inner, in], down [in,
+  // inner]. Experts may differ in `inner`.
   std::span<const Weight> gate, up, down;
   Activation activation = Activation::kSilu;
   Router router;

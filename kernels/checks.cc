@@ -186,8 +186,9 @@ void check_norm(View x, View residual, const Norm& norm, View out) {
 
 void check_experts(View x, View scores, const Experts& experts, const ExpertRoom& room, View out) {
   const auto count = std::ssize(experts.up);
-  check(count >= 1 && count <= kMaxExperts + 1 && std::ssize(experts.gate) == count &&
-            std::ssize(experts.down) == count,
+  const bool is_gated = !experts.gate.empty();
+  check(count >= 1 && count <= kMaxExperts + 1 && std::ssize(experts.down) == count &&
+            (!is_gated || std::ssize(experts.gate) == count),
         "experts: 1 to 513 weights of each kind");
   const int64_t used = experts.router.used();
   check(experts.router.chosen >= 1 && experts.router.chosen <= kMaxChosenExperts && used <= count,
@@ -195,7 +196,8 @@ void check_experts(View x, View scores, const Experts& experts, const ExpertRoom
   int inner = 0;
   for (size_t e = 0; e < experts.up.size(); ++e) {
     const Weight& up = experts.up[e];
-    check(up.in == x.cols && experts.gate[e].in == up.in && experts.gate[e].out == up.out &&
+    const Weight& gate = is_gated ? experts.gate[e] : up;
+    check(up.in == x.cols && gate.in == up.in && gate.out == up.out &&
               experts.down[e].in == up.out && experts.down[e].out == x.cols,
           "experts: gate and up [inner, in], down [in, inner]");
     inner = std::max(inner, up.out);

@@ -129,14 +129,17 @@ void CpuOperations::experts(View x, View scores, const Experts& experts, const E
       });
     });
   }
+  const bool is_gated = !experts.gate.empty();
   const auto hidden_of = [&](int e, int row, int rows) {
     return hidden.slice(row, rows).columns(0, experts.up[e].out);
   };
   share_experts(room.used, experts.up, 2 * work, [&](int e, int row, int rows, int f, int l) {
     const View from = is_one ? x : wide.slice(row, rows);
-    multiply_panels(
-        {from, &experts.gate[e], experts.activation, hidden_of(e, row, rows), &experts.up[e]}, f,
-        l);
+    const Weight* const up = &experts.up[e];
+    const Weight* const gate = is_gated ? &experts.gate[e] : nullptr;
+    multiply_panels({from, is_gated ? gate : up, experts.activation, hidden_of(e, row, rows),
+                     is_gated ? up : nullptr},
+                    f, l);
   });
   share_experts(room.used, experts.down, work, [&](int e, int row, int rows, int f, int l) {
     multiply_panels({hidden_of(e, row, rows), &experts.down[e], {}, wide.slice(row, rows)}, f, l);

@@ -51,11 +51,11 @@ void each_switch(Sizes& sizes, const Visit& visit) {
 std::string read_layers(const Fields& model, Faults& faults) {
   const std::string expected = "1 to " + std::to_string(kMaxLayers) +
                                " letters, one for each layer, of r (recurrent), a (attention), b "
-                               "(both) and f (feed-forward alone)";
+                               "(both), f (feed-forward alone) and e (experts alone)";
   const Json* const found = model.require("layers", expected);
   if (found == nullptr) return "r";
   const std::string layers = found->is_string() ? found->get<std::string>() : "";
-  const bool known = layers.find_first_not_of("rabf") == std::string::npos;
+  const bool known = layers.find_first_not_of("rabfe") == std::string::npos;
   if (known && !layers.empty() && std::ssize(layers) <= kMaxLayers) return layers;
   faults.add(model.path("layers"), expected, describe(*found));
   return "r";
@@ -88,15 +88,18 @@ void check_experts(const HybridSpec& sizes, const HybridKeys& keys, const Want& 
   const ExpertSizes& experts = sizes.experts;
   if (experts.count == 0) return;
   const bool is_lfm2 = sizes.style == HybridStyle::kLfm2;
-  want(sizes.style <= HybridStyle::kGranite, keys.chosen, "no experts in this style",
+  const bool is_nemotron = sizes.style == HybridStyle::kNemotronH;
+  want(sizes.style != HybridStyle::kFalconH1, keys.chosen, "no experts in this style",
        experts.chosen);
   want(experts.chosen <= experts.count, keys.chosen, "at most the number of experts",
        experts.chosen);
   want(experts.first < sizes.depth() && (is_lfm2 || experts.first == 0), keys.layers,
        "a layer with experts, and none without before it except in LFM2", experts.first);
-  want((experts.shared > 0) == (sizes.style == HybridStyle::kQwen35), keys.chosen,
-       "an expert for all inputs in Qwen3.5 alone", experts.shared);
-  want(is_lfm2 || !experts.bias, keys.chosen, "a router with a bias in LFM2 alone", 1);
+  want((experts.shared > 0) == (sizes.routes_shared() || is_nemotron), keys.chosen,
+       "an expert for all inputs in Qwen3.5 and Nemotron-H alone", experts.shared);
+  want(is_lfm2 || is_nemotron || !experts.bias, keys.chosen,
+       "a router with a bias in LFM2 and Nemotron-H alone", 1);
+  want(!is_nemotron || !sizes.ffn_bias, keys.chosen, "no biases in a feed-forward with experts", 1);
 }
 
 }  // namespace
@@ -111,11 +114,16 @@ void check_sizes(const HybridSpec& sizes, const HybridKeys& keys, Faults& faults
          "heads that are together 1 to 16384 wide", all);
   };
   const bool one_each = sizes.style == HybridStyle::kNemotronH;
-  want(!sizes.has('f') || one_each, keys.layers, "a mixer in every layer", 0);
+  const bool feeds_alone = sizes.has('f') || sizes.has('e');
+  want(!feeds_alone || one_each, keys.layers, "a mixer in every layer", 0);
+  want(!sizes.has('e') || sizes.experts.count > 0, keys.layers, "experts in a layer of experts", 0);
   want(!sizes.has('b') || !one_each, keys.layers, "one mixer in every layer", 2);
-  bool has_dense = false;
-  for (int i = 0; i < sizes.depth(); ++i) has_dense = has_dense || sizes.has_dense(i);
-  want(sizes.ffn > 0 || !has_dense, keys.layers, "a feed-forward with a width", sizes.ffn);
+  for (int i = 0; i < sizes.depth(); ++i) {
+    want(!sizes.feeds(i) || sizes.mixes(i) || sizes.ffn > 0, keys.layers,
+         "a feed-forward with a width", sizes.ffn);
+  }
+  want(sizes.experts.count == 0 || sizes.style != HybridStyle::kGranite || sizes.ffn > 0,
+       keys.layers, "a feed-forward with a width", sizes.ffn);
   check_experts(sizes, keys, want);
   if (sizes.has_attention()) {
     at_most(keys.head_size, sizes.heads, sizes.head_size);

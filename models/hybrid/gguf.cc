@@ -110,7 +110,7 @@ HybridStyle style_of(const std::string& architecture) {
   if (architecture.starts_with("lfm2")) return HybridStyle::kLfm2;
   if (architecture == "granitehybrid") return HybridStyle::kGranite;
   if (architecture == "falcon-h1") return HybridStyle::kFalconH1;
-  if (architecture == "nemotron_h") return HybridStyle::kNemotronH;
+  if (architecture.starts_with("nemotron_h")) return HybridStyle::kNemotronH;
   return HybridStyle::kQwen35;
 }
 
@@ -160,7 +160,8 @@ void read_layers(const Keys& keys, HybridSpec& sizes) {
       return;
     case HybridStyle::kNemotronH:
       for (int i = 0; i < depth; ++i) {
-        sizes.layers += ffn[i] > 0 ? 'f' : kv_heads[i] > 0 ? 'a' : 'r';
+        const char feeds = keys.architecture().ends_with("moe") ? 'e' : 'f';
+        sizes.layers += ffn[i] > 0 ? feeds : kv_heads[i] > 0 ? 'a' : 'r';
       }
       return;
     default:
@@ -249,7 +250,16 @@ void read_experts(const Keys& keys, HybridSpec& sizes) {
     sizes.ffn = 0;
     return;
   }
-  experts.first = keys.size_or("leading_dense_block_count", 0, 0, kMaxLayers);
+  if (sizes.style == HybridStyle::kNemotronH) {
+    experts.shared = keys.size(kSharedFfn, kMaxFfn);
+    sizes.ffn = 0;
+    keys.size_or("expert_group_count", 1, 0, 1);
+    keys.size_or("expert_shared_count", 1, 1, 1);
+    keys.allow_none("moe_latent_size", "a latent size of experts is");
+    keys.allow("expert_weights_norm", true);
+  } else {
+    experts.first = keys.size_or("leading_dense_block_count", 0, 0, kMaxLayers);
+  }
   keys.size_or("expert_gating_func", kSigmoidRouter, kSigmoidRouter, kSigmoidRouter);
   experts.bias = true;
   experts.factor = keys.number_or("expert_weights_scale", 1.0, kLeastFactor);

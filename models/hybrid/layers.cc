@@ -66,7 +66,7 @@ Layer Loader::layer(int index) const {
     layer.attention = attention(index);
   }
   if (sizes_.feeds(index)) layer.ffn_norm = norm(names_.layer(index) + names_.ffn_norm);
-  if (sizes_.has_dense(index)) layer.feed_forward = feed_forward(index);
+  if (sizes_.dense_ffn(index) > 0) layer.feed_forward = feed_forward(index);
   if (sizes_.mixes(index)) layer.experts = experts(index);
   return layer;
 }
@@ -167,6 +167,11 @@ FeedForward Loader::feed_forward(int index) const {
   const std::string name = names_.layer(index);
   const bool bias = sizes_.ffn_bias;
   FeedForward made;
+  if (sizes_.style == HybridStyle::kNemotronH && sizes_.mixes(index)) {
+    made.up = weights_.pack({.weight = name + names_.shared_up}, parts_.precision);
+    made.down = {weights_.pack({.weight = name + names_.shared_down}, parts_.precision), {}};
+    return made;
+  }
   const float factor = sizes_.factors.ffn_gate;
   if (sizes_.joined_ffn()) {
     made.gate = scaled(pack_rows(name + names_.ffn_gate, bias, 0, sizes_.ffn), factor);
@@ -184,7 +189,7 @@ Weight Loader::scores(const std::string& layer) const {
   const Precision precision = weights_.precise(parts_.precision);
   const int count = sizes_.experts.count;
   std::vector<float> rows = weights_.numbers(layer + names_.router);
-  if (sizes_.experts.shared == 0) return weights_.pack(rows, count, {}, precision);
+  if (!sizes_.routes_shared()) return weights_.pack(rows, count, {}, precision);
   const std::vector<float> shared = weights_.numbers(layer + names_.shared_router);
   rows.insert(rows.end(), shared.begin(), shared.end());
   return weights_.pack(rows, count + 1, {}, precision);
@@ -212,11 +217,14 @@ ExpertLayers Loader::experts(int index) const {
   ExpertLayers made = {
       .scores = scores(layer),
       .bias = {},
-      .gate = pack_experts(layer, names_.expert_gate, 0, sizes.ffn, sizes.ffn + joined),
+      .gate = {},
       .up = pack_experts(layer, names_.expert_up, joined, sizes.ffn, sizes.ffn + joined),
       .down = pack_experts(layer, names_.expert_down, 0, sizes_.width, sizes_.width)};
+  if (sizes_.gates_ffn()) {
+    made.gate = pack_experts(layer, names_.expert_gate, 0, sizes.ffn, sizes.ffn + joined);
+  }
   if (sizes.bias) made.bias = weights_.matrix(layer + names_.router_bias);
-  if (sizes.shared == 0) return made;
+  if (!sizes_.routes_shared()) return made;
   const auto add = [&](std::vector<Weight>& to, const char* name) {
     to.push_back(weights_.pack({.weight = layer + name}, parts_.precision));
   };
@@ -227,15 +235,17 @@ ExpertLayers Loader::experts(int index) const {
 }
 
 Experts ExpertLayers::experts(const HybridSpec& sizes) const {
-  const bool is_lfm2 = sizes.style == HybridStyle::kLfm2;
+  const bool is_nemotron = sizes.style == HybridStyle::kNemotronH;
+  const bool is_sigmoid = is_nemotron || sizes.style == HybridStyle::kLfm2;
   return {.gate = gate,
           .up = up,
           .down = down,
-          .router = {.kind = is_lfm2 ? RouterKind::kSigmoid : RouterKind::kSoftmax,
+          .activation = sizes.gates_ffn() ? Activation::kSilu : Activation::kSquaredRelu,
+          .router = {.kind = is_sigmoid ? RouterKind::kSigmoid : RouterKind::kSoftmax,
                      .chosen = sizes.experts.chosen,
-                     .shared = sizes.experts.shared > 0,
+                     .shared = sizes.routes_shared(),
                      .bias = sizes.experts.bias ? bias.view.f32() : nullptr,
-                     .eps = 1e-6F},
+                     .eps = is_nemotron ? 1e-20F : 1e-6F},
           .factor = sizes.experts.factor * sizes.factors.ffn_out};
 }
 

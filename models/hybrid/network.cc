@@ -88,8 +88,10 @@ void Hybrid::allocate(const NetworkParts& parts) {
   const bool has_states = sizes_.has_recurrence() && sizes_.style != HybridStyle::kLfm2;
   y_ = device(
       std::max(has_states ? sizes_.inner() : 1, sizes_.has_attention() ? sizes_.attended() : 1));
-  if (sizes_.ffn > 0) hidden_ = device(sizes_.ffn);
-  if (sizes_.ffn > 0 && sizes_.factors.ffn_gate != 1.0F) up_ = device(sizes_.ffn);
+  int ffn = 0;
+  for (int i = 0; i < sizes_.depth(); ++i) ffn = std::max(ffn, sizes_.dense_ffn(i));
+  if (ffn > 0) hidden_ = device(ffn);
+  if (ffn > 0 && sizes_.factors.ffn_gate != 1.0F) up_ = device(ffn);
   if (sizes_.has_recurrence()) {
     projected_ = device(sizes_.is_mamba2() ? sizes_.projected() : sizes_.channels());
   }
@@ -99,13 +101,13 @@ void Hybrid::allocate(const NetworkParts& parts) {
     dt_ = device(sizes_.recurrent_heads);
   }
   if (const ExpertSizes& experts = sizes_.experts; experts.count > 0) {
-    const int shared = experts.shared > 0 ? 1 : 0;
+    const int shared = sizes_.routes_shared() ? 1 : 0;
     const int used = experts.chosen + shared;
     scores_ = device(experts.count + shared);
     used_ = make_matrix(parts.backend, DType::kI32, parts.limits.values, used, Memory::kDevice);
     shares_ = device(used);
     expert_wide_ = device(used * sizes_.width);
-    expert_hidden_ = device(used * std::max(experts.ffn, experts.shared));
+    expert_hidden_ = device(used * std::max(experts.ffn, shared * experts.shared));
   }
   if (!sizes_.has_attention()) return;
   attended_ = device(sizes_.width);
@@ -242,7 +244,7 @@ void Hybrid::attend(const Run& run, const AttentionMixer& mixer) const {
 void Hybrid::add_dense(const Run& run, const FeedForward& layer) const {
   Backend& lane = run.lane;
   const View u = run.of(u_.view);
-  View hidden = run.of(hidden_.view);
+  View hidden = run.of(hidden_.view).columns(0, layer.up.out);
   if (!sizes_.gates_ffn()) {
     lane.matmul(u, layer.up, Activation::kSquaredRelu, hidden);
   } else if (layer.gate.factors.view.data == nullptr) {

@@ -24,6 +24,7 @@ char letter_of(std::string_view kind) {
   if (kind == "full_attention" || kind == "attention") return 'a';
   if (kind == "linear_attention" || kind == "mamba" || kind == "conv") return 'r';
   if (kind == "mlp") return 'f';
+  if (kind == "moe") return 'e';
   return 0;
 }
 
@@ -37,8 +38,8 @@ std::string listed_layers(const PublishedConfig& config) {
       const char letter = kind.is_string() ? letter_of(kind.get_ref<const std::string&>()) : '\0';
       if (letter == 0) {
         config.faults().add(config.path(key),
-                            "'linear_attention', 'mamba', 'conv', 'full_attention', 'attention' or "
-                            "'mlp', the kinds of layers that are implemented",
+                            "'linear_attention', 'mamba', 'conv', 'full_attention', 'attention', "
+                            "'mlp' or 'moe', the kinds of layers that are implemented",
                             describe(kind));
         return "r";
       }
@@ -53,14 +54,14 @@ std::string nemotron_layers(const PublishedConfig& config) {
   std::string layers = listed_layers(config);
   if (!layers.empty()) return layers;
   for (const char kind : config.text_or("hybrid_override_pattern", "")) {
-    const size_t at = std::string_view("M*-").find(kind);
+    const size_t at = std::string_view("M*-E").find(kind);
     if (at == std::string_view::npos) {
       config.faults().add(config.path("hybrid_override_pattern"),
-                          "'M', '*' and '-', the kinds of layers that are implemented",
+                          "'M', '*', '-' and 'E', the kinds of layers that are implemented",
                           "'" + printable(std::string(1, kind)) + "'");
       return "r";
     }
-    layers += "raf"[at];
+    layers += "rafe"[at];
   }
   return layers;
 }
@@ -196,8 +197,7 @@ void read_lfm2(const PublishedModel& model, HybridSpec& sizes) {
     read_experts(config, "num_experts", "moe_intermediate_size", sizes);
     sizes.experts.first = config.integer_or("num_dense_layers", 2, 0, kMaxLayers);
     sizes.experts.bias = config.boolean_or("use_expert_bias", true);
-    sizes.experts.factor = static_cast<float>(
-        config.number_or("routed_scaling_factor", 1.0, kLeastFactor, kMaxHybridNumber));
+    sizes.experts.factor = factor_of(config, "routed_scaling_factor");
     if (sizes.experts.first == 0) return;
   }
   sizes.ffn = model.size("model.layers.0.feed_forward.w1.weight", 0, kMaxFfn);
@@ -282,13 +282,24 @@ void read_falcon_h1(const PublishedModel& model, HybridSpec& sizes) {
                {&factors.z, &factors.x, &factors.b, &factors.c, &factors.dt});
 }
 
+void read_nemotron_experts(const PublishedConfig& config, HybridSpec& sizes) {
+  read_experts(config, "n_routed_experts", "moe_intermediate_size", sizes);
+  sizes.experts.shared = config.integer("moe_shared_expert_intermediate_size", 1, kMaxFfn);
+  sizes.experts.bias = true;
+  sizes.experts.factor = factor_of(config, "routed_scaling_factor");
+  config.integer_or("n_group", 1, 1, 1);
+  config.integer_or("n_shared_experts", 1, 1, 1);
+  config.allow_nothing("moe_latent_size", "a latent size of experts");
+}
+
 void read_nemotron_h(const PublishedModel& model, HybridSpec& sizes) {
   const PublishedConfig& config = model.config;
   config.allow("mlp_hidden_act", {"relu2"});
   config.allow("mamba_hidden_act", {"silu", "swish"});
   config.allow_nothing("sliding_window", "a window of attention");
   sizes.norm_eps = config.eps_or("layer_norm_epsilon", 1e-5F);
-  sizes.ffn = config.integer("intermediate_size", 1, kMaxFfn);
+  if (sizes.has('f')) sizes.ffn = config.integer("intermediate_size", 1, kMaxFfn);
+  if (sizes.has('e')) read_nemotron_experts(config, sizes);
   read_attention(config, kNemotronHeadSize, sizes);
   sizes.ffn_bias = config.boolean_or("mlp_bias", false);
   sizes.recurrent_heads = config.integer("mamba_num_heads", 1, kMaxWidth);

@@ -100,14 +100,22 @@ void add_experts(const HybridSpec& sizes, const HybridNames& names, const Adder&
   const ExpertSizes& experts = sizes.experts;
   layer.add(names.router, {experts.count, sizes.width});
   if (experts.bias) layer.add(names.router_bias, {experts.count});
-  const bool joined = sizes.joined_experts();
-  add_experts_of(experts, names.expert_gate, (joined ? 2 : 1) * experts.ffn, sizes.width, layer);
-  if (!joined) add_experts_of(experts, names.expert_up, experts.ffn, sizes.width, layer);
-  add_experts_of(experts, names.expert_down, sizes.width, experts.ffn, layer);
+  const auto add = [&](const char* name, int64_t out, int64_t in) {
+    add_experts_of(experts, name, out, in, layer);
+  };
+  if (sizes.joined_experts()) {
+    add(names.expert_gate, 2 * experts.ffn, sizes.width);
+  } else {
+    if (sizes.gates_ffn()) add(names.expert_gate, experts.ffn, sizes.width);
+    add(names.expert_up, experts.ffn, sizes.width);
+  }
+  add(names.expert_down, sizes.width, experts.ffn);
   if (experts.shared == 0) return;
-  layer.add(names.shared_router, {sizes.width});
-  layer.to.back().vector = true;
-  layer.add(names.shared_gate, {experts.shared, sizes.width});
+  if (sizes.routes_shared()) {
+    layer.add(names.shared_router, {sizes.width});
+    layer.to.back().vector = true;
+  }
+  if (sizes.gates_ffn()) layer.add(names.shared_gate, {experts.shared, sizes.width});
   layer.add(names.shared_up, {experts.shared, sizes.width});
   layer.add(names.shared_down, {sizes.width, experts.shared});
 }
@@ -264,6 +272,12 @@ HybridNames names_of(const HybridSpec& sizes) {
       names.attention = names.recurrent = "mixer.";
       names.ffn_up = "mixer.up_proj";
       names.ffn_down = "mixer.down_proj";
+      names.router = "mixer.gate.weight";
+      names.router_bias = "mixer.gate.e_score_correction_bias";
+      names.expert_up = "mixer.experts.*.up_proj.weight";
+      names.expert_down = "mixer.experts.*.down_proj.weight";
+      names.shared_up = "mixer.shared_experts.up_proj.weight";
+      names.shared_down = "mixer.shared_experts.down_proj.weight";
       break;
   }
   return names;
@@ -329,8 +343,9 @@ std::vector<ExpectedTensor> tensors_of(const HybridSpec& sizes, const Spec& /*sp
     if (sizes.style != HybridStyle::kNemotronH) {
       layer.add(names.ffn_norm, {sizes.width});
     }
-    if (sizes.has_dense(i)) add_feed_forward(sizes, names, layer);
-    if (sizes.mixes(i)) add_experts(sizes, names, layer);
+    const bool mixes = sizes.mixes(i);
+    if (!mixes || sizes.style == HybridStyle::kGranite) add_feed_forward(sizes, names, layer);
+    if (mixes) add_experts(sizes, names, layer);
   }
   return tensors;
 }

@@ -42,15 +42,15 @@ struct ExpertSizes {
   int chosen = 0;       // by each input
   int ffn = 0;          // the hidden width of an expert
   int first = 0;        // the first layer that has experts
-  int shared = 0;       // the hidden width of the expert that all inputs use; 0: there is none
+  int shared = 0;       // the hidden width of the expert that all inputs use; 0: none
   bool bias = false;    // the router has a bias
   float factor = 1.0F;  // of the experts' output
 };
 
 struct HybridSpec {
   HybridStyle style = HybridStyle::kQwen35;
-  // A letter for each layer: r recurrent, a attention, b both side by side, f feed-forward alone.
-  // Except in Nemotron-H, every layer also has a feed-forward.
+  // A letter for each layer: r recurrent, a attention, b both side by side, f feed-forward alone, e
+  // feed-forward with experts alone. Except in Nemotron-H, every layer also has a feed-forward.
   std::string layers;
   int width = 0;  // of the residual stream
   int ffn = 0;
@@ -83,11 +83,19 @@ struct HybridSpec {
   int depth() const { return static_cast<int>(layers.size()); }
   bool is_recurrent(int layer) const { return layers[layer] == 'r' || layers[layer] == 'b'; }
   bool attends(int layer) const { return layers[layer] == 'a' || layers[layer] == 'b'; }
-  bool feeds(int layer) const { return style != HybridStyle::kNemotronH || layers[layer] == 'f'; }
-  // Whether a layer's feed-forward has experts, and whether it has a part without them.
-  bool mixes(int layer) const { return experts.count > 0 && layer >= experts.first; }
-  bool has_dense(int layer) const {
-    return feeds(layer) && (!mixes(layer) || style == HybridStyle::kGranite);
+  bool feeds(int layer) const {
+    return style != HybridStyle::kNemotronH || layers[layer] == 'f' || layers[layer] == 'e';
+  }
+  // Whether a layer's feed-forward has experts.
+  bool mixes(int layer) const {
+    if (style == HybridStyle::kNemotronH) return layers[layer] == 'e';
+    return experts.count > 0 && layer >= experts.first;
+  }
+  // The hidden width of the part of a feed-forward that all inputs use in full. 0: none.
+  int dense_ffn(int layer) const {
+    if (!feeds(layer)) return 0;
+    if (!mixes(layer) || style == HybridStyle::kGranite) return ffn;
+    return style == HybridStyle::kNemotronH ? experts.shared : 0;
   }
   bool has(char letter) const { return layers.find(letter) != std::string::npos; }
   // Whether any layer has a recurrence, and whether any has attention.
@@ -101,7 +109,11 @@ struct HybridSpec {
   bool zero_centred() const { return style == HybridStyle::kQwen35 && !gguf; }
   // Whether one tensor has the rows of a gate and then those of `up`.
   bool joined_ffn() const { return style == HybridStyle::kGranite && !gguf; }
-  bool joined_experts() const { return style != HybridStyle::kLfm2 && !gguf; }
+  bool joined_experts() const {
+    return style <= HybridStyle::kGranite && style != HybridStyle::kLfm2 && !gguf;
+  }
+  // Whether a router decides how much the shared expert of an input counts.
+  bool routes_shared() const { return style == HybridStyle::kQwen35; }
   bool gates_ffn() const { return style != HybridStyle::kNemotronH; }
 
   // Columns of activations.

@@ -253,6 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
             Family{"NemotronH", [] { return small_hybrid_spec(HybridStyle::kNemotronH); }},
             Family{"Qwen35Experts", [] { return small_experts_spec(HybridStyle::kQwen35); }},
             Family{"Lfm2Experts", [] { return small_experts_spec(HybridStyle::kLfm2); }},
+            Family{"NemotronHExperts", [] { return small_experts_spec(HybridStyle::kNemotronH); }},
             Family{"Softmax", small_softmax_spec})),
     case_name);
 

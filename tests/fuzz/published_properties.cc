@@ -190,6 +190,10 @@ std::vector<std::string> published_seeds() {
       R"({"model_type":"nemotron_h","hidden_size":8,"hybrid_override_pattern":"M*-",
 "num_attention_heads":2,"mamba_num_heads":4,"mamba_head_dim":4,"ssm_state_size":3,"n_groups":2,
 "intermediate_size":5,"vocab_size":9,"max_position_embeddings":99,"sliding_window":null})",
+      R"({"model_type":"nemotron_h","hidden_size":8,"hybrid_override_pattern":"ME*",
+"num_attention_heads":2,"mamba_num_heads":4,"mamba_head_dim":4,"ssm_state_size":3,"n_groups":2,
+"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":5,"n_group":1,
+"moe_shared_expert_intermediate_size":7,"vocab_size":9,"max_position_embeddings":99})",
       R"({"model_type":"hgrn2","hidden_size":8,"num_hidden_layers":2,"expand_ratio":4,
 "vocab_size":9,"use_lower_bound":true,"intermediate_size":null})",
   };

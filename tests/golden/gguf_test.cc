@@ -95,7 +95,7 @@ TEST(GoldenGguf, ModelsAgreeWithTheirOwnClasses) {
 TEST(GoldenGguf, HybridsAgreeWithTheModelsThatTheyWereMadeOf) {
   constexpr double kTolerance = 1e-4;
   for (const std::string name : {"qwen35", "lfm2", "granitehybrid", "granitehybrid_experts",
-                                 "falcon-h1", "nemotron_h", "lfm2moe", "qwen35moe"}) {
+                                 "falcon-h1", "nemotron_h", "lfm2moe", "qwen35moe", "nemotron_h_moe"}) {
     SCOPED_TRACE(name);
     const Golden golden = load_golden("gguf/" + name, 1)[0];
     const Golden published = run_model(load(kFolder + name), Isa::kPortable, golden.values);

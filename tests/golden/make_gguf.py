@@ -260,8 +260,12 @@ HYBRIDS["qwen35moe"] = (
     HYBRIDS["qwen35"][1]
     | EXPERTS
     | {"architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text", "mtp_num_hidden_layers": 0}
-    | {"shared_expert_intermediate_size": 14},
+    | {"shared_expert_intermediate_size": 14, "linear_key_head_dim": 12, "linear_num_value_heads": 4},
 )
+NEMOTRON = {"hybrid_override_pattern": "MEM*E", "mlp_bias": False, "n_routed_experts": 6, "num_experts_per_tok": 2}
+NEMOTRON |= {"moe_intermediate_size": 14, "moe_shared_expert_intermediate_size": 18, "n_group": 1, "topk_group": 1}
+NEMOTRON |= {"n_shared_experts": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "moe_latent_size": None}
+HYBRIDS["nemotron_h_moe"] = ("bf16", HYBRIDS["nemotron_h"][1] | NEMOTRON)
 
 
 # Part of a layer in Qwen3.5's files that predicts a second token. It is not used.
@@ -293,7 +297,7 @@ def convert(name: str) -> None:
     converter = conversion.get_model_class(config["architectures"][0])
     converter.set_vocab = lambda self: self._set_vocab_none()
     # Nemotron-H's config is given unchanged: transformers would add keys of experts, which mislead the converter.
-    more = {"hparams": dict(config)} if name == "nemotron_h" else {}
+    more = {"hparams": dict(config)} if name.startswith("nemotron_h") else {}
     converter(OUT / name, kinds[dtype], OUT / f"{name}.gguf", **more).write()
 
 
@@ -301,7 +305,7 @@ def check_hybrid(name: str) -> None:
     torch: Any = importlib.import_module("torch")
     transformers: Any = importlib.import_module("transformers")
     golden = bundle.read_safetensors(str(OUT / name / "golden.bin"))
-    more = {"experts_implementation": "eager"} if "num_experts" in HYBRIDS[name][1] else {}
+    more = {"experts_implementation": "eager"} if "moe_intermediate_size" in HYBRIDS[name][1] else {}
     model = transformers.AutoModelForCausalLM.from_pretrained(OUT / name, dtype=torch.float32, **more).eval()
     with torch.no_grad():
         logits = model(torch.tensor(golden["values"][None, :-1].astype(np.int64))).logits[0]

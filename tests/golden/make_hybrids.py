@@ -42,7 +42,7 @@ GIVEN = {
     "hybrid_granite_experts": "granite-h-moe",
     "hybrid_falcon_h1": "falcon-h1-a",
 }
-KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "linear_attention": "mamba", "full_attention": "attention"}
+KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba", "full_attention": "attention"}
 
 
 def linear(p: Tensors, name: str, x: Array) -> Array:
@@ -75,7 +75,8 @@ class Hybrid:
         if self.nemotron or (self.granite and c.get("position_embedding_type", "nope") != "rope"):
             self.rotated = 0
         self.kinds = self.layer_kinds()
-        self.experts = c.get("num_local_experts" if self.granite else "num_experts", 0)
+        counts = {"granitemoehybrid": "num_local_experts", "nemotron_h": "n_routed_experts"}
+        self.experts = c.get(counts.get(self.type, "num_experts"), 0)
         prefix = "backbone." if self.nemotron else "model."
         self.prefix = prefix + ("language_model." if self.type == "qwen3_5" else "")
 
@@ -108,7 +109,7 @@ class Hybrid:
             names |= {"ffn_norm": "pre_ff_layernorm", "last": "final_layernorm", "ffn": "feed_forward."}
         if self.nemotron:
             names |= {"norm": "norm", "last": "norm_f", "table": "embeddings"}
-            names |= {"attention": "mixer.", "mamba": "mixer.", "ffn": "mixer."}
+            names |= {"attention": "mixer.", "mamba": "mixer.", "ffn": "mixer.", "experts": "mixer."}
         return names
 
     def inner(self) -> int:
@@ -202,6 +203,8 @@ class Hybrid:
         return self.with_bias(shapes, ["gate_proj", "up_proj", "down_proj"], c.get("mlp_bias", False))
 
     def has_experts(self, layer: int) -> bool:
+        if self.nemotron:
+            return self.kinds[layer] == "moe"
         return self.experts > 0 and layer >= (self.c["num_dense_layers"] if self.lfm2 else 0)
 
     def has_dense(self, layer: int) -> bool:
@@ -215,6 +218,13 @@ class Hybrid:
             return shapes | {"output_linear.weight": (count, width, ffn)}
         ffn = self.c["moe_intermediate_size"]
         shapes = {"gate.weight": (count, width)}
+        if self.nemotron:
+            for expert in range(count):
+                shapes[f"experts.{expert}.up_proj.weight"] = (ffn, width)
+                shapes[f"experts.{expert}.down_proj.weight"] = (width, ffn)
+            shared = self.c["moe_shared_expert_intermediate_size"]
+            shapes |= {"shared_experts.up_proj.weight": (shared, width), "gate.e_score_correction_bias": (count,)}
+            return shapes | {"shared_experts.down_proj.weight": (width, shared)}
         if self.lfm2:
             for expert in range(count):
                 shapes |= {f"experts.{expert}.{key}.weight": (ffn, width) for key in ("w1", "w3")}
@@ -251,6 +261,9 @@ class Hybrid:
         u = self.norm(x, p[names["norm"] + ".weight"])
         if kind == "mlp":
             return x + self.feed_forward(p.under(names["ffn"]), u)
+        if kind == "moe":
+            mixer = p.under(names["experts"])
+            return x + self.mixture(mixer, u) + self.feed_forward(mixer.under("shared_experts."), u)
         if kind in ("attention", "both"):
             y = self.attend(p.under(names["attention"]), u * self.factor("attention_in_multiplier"), state, position)
             x = x + y * residual * self.factor("attention_out_multiplier")
@@ -268,8 +281,9 @@ class Hybrid:
     def mixture(self, p: Tensors, u: Array) -> Array:
         """The experts with the largest scores, each multiplied by its share."""
         scores = p["router.layer.weight" if self.granite else "gate.weight"] @ u
-        if self.lfm2:
-            keys, shares = sigmoid(scores) + p["expert_bias"], sigmoid(scores)
+        if self.lfm2 or self.nemotron:
+            bias = p["expert_bias" if self.lfm2 else "gate.e_score_correction_bias"]
+            keys, shares = sigmoid(scores) + bias, sigmoid(scores)
         else:
             keys, shares = scores, np.exp(scores - scores.max())
         chosen = np.argsort(-keys, kind="stable")[: self.c["num_experts_per_tok"]]
@@ -282,7 +296,7 @@ class Hybrid:
         return y
 
     def expert(self, p: Tensors, index: int, u: Array) -> Array:
-        if self.lfm2:
+        if self.lfm2 or self.nemotron:
             return self.feed_forward(p.under(f"experts.{index}."), u)
         up, down = ("input_linear.weight", "output_linear.weight")
         if self.qwen:

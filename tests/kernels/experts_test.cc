@@ -18,6 +18,7 @@ namespace {
 struct Mixture {
   int rows, in, inner, count;
   Router router;
+  bool is_gated = true;
   float factor = 0.7F;
   Precision precision = Precision::kFp32;
   std::vector<float> gate, up, down;  // of all experts, one after the other
@@ -56,6 +57,12 @@ struct Mixture {
     mixture.router.eps = 0.25F;
     return mixture;
   }
+  // The same without gates.
+  Mixture without_gates() const {
+    Mixture mixture = *this;
+    mixture.is_gated = false;
+    return mixture;
+  }
   // The same with the last expert for all inputs.
   Mixture with_shared() const {
     Mixture mixture = *this;
@@ -69,7 +76,8 @@ struct Mixture {
 
 // The outputs of rows [first, first + rows) as one call computes them.
 std::vector<float> run(Backend& backend, const Mixture& mixture, int first, int rows) {
-  const std::vector<Weight> gate = mixture.pack(backend, mixture.gate, mixture.inner, mixture.in);
+  std::vector<Weight> gate = mixture.pack(backend, mixture.gate, mixture.inner, mixture.in);
+  if (!mixture.is_gated) gate.clear();
   const std::vector<Weight> up = mixture.pack(backend, mixture.up, mixture.inner, mixture.in);
   const std::vector<Weight> down = mixture.pack(backend, mixture.down, mixture.in, mixture.inner);
   Guarded x(rows, mixture.in, 3), scores(rows, mixture.count, 1), out(rows, mixture.in, 2);
@@ -86,7 +94,9 @@ std::vector<float> run(Backend& backend, const Mixture& mixture, int first, int 
   const ExpertRoom room = {
       {indices.data(), DType::kI32, rows, used, used}, shares.view(), wide.view(), hidden.view()};
   backend.experts(x.view(), scores.view(),
-                  {gate, up, down, Activation::kSilu, router, mixture.factor}, room, out.view());
+                  {gate, up, down, mixture.is_gated ? Activation::kSilu : Activation::kSquaredRelu,
+                   router, mixture.factor},
+                  room, out.view());
   for (Guarded* const matrix : {&x, &scores, &out, &shares, &wide, &hidden}) {
     matrix->expect_guards("experts");
   }
@@ -126,7 +136,8 @@ reference::Vector expected(const Mixture& mixture, int row) {
     reference::Vector hidden = reference::linear(x, mixture.expert(mixture.gate, e), {});
     const reference::Vector up = reference::linear(x, mixture.expert(mixture.up, e), {});
     for (int k = 0; k < mixture.inner; ++k) {
-      hidden[k] = hidden[k] / (1 + std::exp(-hidden[k])) * up[k];
+      const double gated = hidden[k] / (1 + std::exp(-hidden[k])) * up[k];
+      hidden[k] = mixture.is_gated ? gated : std::pow(std::max(up[k], 0.0), 2);
     }
     const reference::Vector y = reference::linear(hidden, mixture.expert(mixture.down, e), {});
     for (int c = 0; c < mixture.in; ++c) out[c] += mixture.factor * share * y[c];
@@ -157,6 +168,8 @@ TEST_P(ExpertsTest, MatchesReference) {
       expect_close(mixture, run(backend(), mixture, 0, rows));
       const Mixture by_sigmoid = mixture.by_sigmoid();
       expect_close(by_sigmoid, run(backend(), by_sigmoid, 0, rows));
+      const Mixture without_gates = mixture.without_gates();
+      expect_close(without_gates, run(backend(), without_gates, 0, rows));
       if (chosen == count) continue;
       const Mixture with_shared = mixture.with_shared();
       expect_close(with_shared, run(backend(), with_shared, 0, rows));

@@ -366,15 +366,20 @@ Spec small_hybrid_spec(HybridStyle style) {
 Spec small_experts_spec(HybridStyle style) {
   Spec spec = small_hybrid_spec(style);
   const bool is_lfm2 = style == HybridStyle::kLfm2;
+  const bool is_nemotron = style == HybridStyle::kNemotronH;
   auto& sizes = std::get<HybridSpec>(spec.model);
   sizes.experts = {.count = 5,
                    .chosen = 2,
                    .ffn = 12,
                    .first = is_lfm2 ? 1 : 0,
-                   .shared = style == HybridStyle::kQwen35 ? 17 : 0,
-                   .bias = is_lfm2,
-                   .factor = is_lfm2 ? 1.5F : 1.0F};
+                   .shared = is_nemotron || style == HybridStyle::kQwen35 ? 17 : 0,
+                   .bias = is_lfm2 || is_nemotron,
+                   .factor = is_lfm2 || is_nemotron ? 1.5F : 1.0F};
   if (style == HybridStyle::kQwen35) sizes.ffn = 0;
+  if (is_nemotron) {
+    sizes.layers = "reaf";
+    sizes.ffn_bias = false;
+  }
   return spec;
 }
 
@@ -391,7 +396,7 @@ std::vector<Spec> small_family_specs() {
     specs.push_back(small_hybrid_spec(style));
   }
   for (const HybridStyle style :
-       {HybridStyle::kQwen35, HybridStyle::kLfm2, HybridStyle::kGranite}) {
+       {HybridStyle::kQwen35, HybridStyle::kLfm2, HybridStyle::kGranite, HybridStyle::kNemotronH}) {
     specs.push_back(small_experts_spec(style));
   }
   specs.push_back(small_softmax_spec());

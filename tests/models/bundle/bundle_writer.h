@@ -85,8 +85,9 @@ Spec small_mamba1_spec();
 // Hybrids of each style over 11 values: 2 to 4 layers of width 20, 4 heads of attention and 300
 // positions.
 Spec small_hybrid_spec(HybridStyle style);
-// The same with 5 experts, of which an input uses 2. LFM2's router has a bias, and its first layer
-// has no experts. Qwen3.5 has another expert for all inputs.
+// The same with 5 experts, of which an input uses 2. The routers of LFM2 and Nemotron-H have a
+// bias. LFM2's first layer has no experts. Qwen3.5 and Nemotron-H have another expert for all
+// inputs.
 Spec small_experts_spec(HybridStyle style);
 
 // A small spec of every family, and of every mixer.
