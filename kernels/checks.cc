@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "kernels/experts.h"
 #include "kernels/mixture.h"
 
 namespace runnel {

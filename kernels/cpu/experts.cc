@@ -9,8 +9,8 @@
 
 #include "base/limits.h"
 #include "kernels/checks.h"
+#include "kernels/choose_experts.h"
 #include "kernels/cpu/operations.h"
-#include "kernels/router.h"
 
 namespace runnel {
 namespace {

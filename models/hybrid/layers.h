@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/experts.h"
 #include "models/layered_network.h"
 
 namespace runnel::hybrid {

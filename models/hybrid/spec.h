@@ -36,7 +36,7 @@ struct HybridFactors {
   float head = 1.0F;
 };
 
-// The experts of feed-forwards (kernels/backend.h, Experts). count 0: none.
+// The experts of feed-forwards (kernels/experts.h). count 0: none.
 struct ExpertSizes {
   int count = 0;
   int chosen = 0;       // by each input

@@ -94,8 +94,9 @@ TEST(GoldenGguf, ModelsAgreeWithTheirOwnClasses) {
 // into weights and reorders heads, but changes no number of LFM2.
 TEST(GoldenGguf, HybridsAgreeWithTheModelsThatTheyWereMadeOf) {
   constexpr double kTolerance = 1e-4;
-  for (const std::string name : {"qwen35", "lfm2", "granitehybrid", "granitehybrid_experts",
-                                 "falcon-h1", "nemotron_h", "lfm2moe", "qwen35moe", "nemotron_h_moe"}) {
+  for (const std::string name :
+       {"qwen35", "lfm2", "granitehybrid", "granitehybrid_experts", "falcon-h1", "nemotron_h",
+        "lfm2moe", "qwen35moe", "nemotron_h_moe"}) {
     SCOPED_TRACE(name);
     const Golden golden = load_golden("gguf/" + name, 1)[0];
     const Golden published = run_model(load(kFolder + name), Isa::kPortable, golden.values);

@@ -42,7 +42,14 @@ GIVEN = {
     "hybrid_granite_experts": "granite-h-moe",
     "hybrid_falcon_h1": "falcon-h1-a",
 }
-KINDS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "linear_attention": "mamba", "full_attention": "attention"}
+KINDS = {
+    "M": "mamba",
+    "*": "attention",
+    "-": "mlp",
+    "E": "moe",
+    "linear_attention": "mamba",
+    "full_attention": "attention",
+}
 
 
 def linear(p: Tensors, name: str, x: Array) -> Array:
@@ -298,11 +305,11 @@ class Hybrid:
     def expert(self, p: Tensors, index: int, u: Array) -> Array:
         if self.lfm2 or self.nemotron:
             return self.feed_forward(p.under(f"experts.{index}."), u)
-        up, down = ("input_linear.weight", "output_linear.weight")
+        names = ("input_linear.weight", "output_linear.weight")
         if self.qwen:
-            up, down = ("experts.gate_up_proj", "experts.down_proj")
-        gate, up = np.split(p[up][index] @ u, 2)
-        return p[down][index] @ (silu(gate) * up)
+            names = ("experts.gate_up_proj", "experts.down_proj")
+        gate, up = np.split(p[names[0]][index] @ u, 2)
+        return p[names[1]][index] @ (silu(gate) * up)
 
     def feed_forward(self, p: Tensors, u: Array) -> Array:
         if self.nemotron:

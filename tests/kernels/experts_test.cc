@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/router.h"
+#include "kernels/choose_experts.h"
 #include "tests/kernels/fixture.h"
 
 namespace runnel {

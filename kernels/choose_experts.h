@@ -1,10 +1,11 @@
-// Chooses the experts of an input (Router).
+// Chooses the experts of an input.
 #pragma once
 
 #include <cstdint>
 
 #include "base/limits.h"
-#include "kernels/backend.h"
+#include "kernels/device.h"
+#include "kernels/experts.h"
 #include "kernels/scalar_math.h"
 
 namespace runnel {
