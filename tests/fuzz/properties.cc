@@ -136,9 +136,20 @@ void check_sizes(const Mamba1Spec& sizes, const Spec& spec) {
   check(spec.positions == 0 && spec.head.kind == HeadKind::kCategorical, "endless, categorical");
 }
 
+void check_experts(const HybridSpec& sizes) {
+  const ExpertSizes& experts = sizes.experts;
+  check(experts.count > 0 || !sizes.has('e'), "layers of experts have experts");
+  if (experts.count == 0) return;
+  check(within(experts.count, kMaxExperts) && within(experts.ffn, kMaxFfn), "experts, their width");
+  check(within(experts.chosen, std::min(experts.count, kMaxChosenExperts)), "chosen experts");
+  check(experts.first >= 0 && experts.first < sizes.depth(), "the first layer with experts");
+  check(experts.shared >= 0 && experts.shared <= kMaxFfn, "the shared expert's width");
+}
+
 void check_sizes(const HybridSpec& sizes, const Spec& spec) {
   check(within(sizes.depth(), kMaxLayers) && within(sizes.width, kMaxWidth), "layers, width");
-  check(sizes.layers.find_first_not_of("rabf") == std::string::npos, "kinds of layers");
+  check(sizes.layers.find_first_not_of("rabfe") == std::string::npos, "kinds of layers");
+  check_experts(sizes);
   if (sizes.has_attention()) {
     check(within(int64_t{sizes.heads} * sizes.head_size, kMaxWidth), "heads * head_size");
     check(sizes.heads % sizes.kv_heads == 0, "kv_heads divide the heads");
