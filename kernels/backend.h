@@ -494,8 +494,9 @@ class Backend {
     matmuls({&product, 1});
   }
 
-  // Whether the backend has experts().
-  virtual bool takes_experts() const { return false; }
+  // The memory that the backend needs for Experts::table, or an empty buffer. The weights must not
+  // move while it is used.
+  virtual Buffer expert_table(const Experts& /*experts*/) { return {}; }
 
   // out += experts.factor * y, with the y of each row of x [inputs, in] by its scores fp32 [inputs,
   // experts]. out [inputs, in] is neither x nor the scores. The contents of `room` are undefined

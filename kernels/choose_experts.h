@@ -10,18 +10,27 @@
 
 namespace runnel {
 
-// Keeps the experts with the largest keys: of equal keys the first, and NaN below every number.
+// The number by which experts are ranked. It is not a NaN, and not -0.
+RUNNEL_DEVICE constexpr float choice_key(const Router& router, const float* scores,
+                                         int32_t expert) {
+  float key = scores[expert];
+  if (router.kind == RouterKind::kSigmoid) key = static_cast<float>(sigmoid(key));
+  if (router.bias != nullptr) key += router.bias[expert];
+  constexpr uint32_t kLeast = 0xff800000;  // -infinity
+  return key == key ? key + 0.0F : bit_cast<float>(kLeast);
+}
+
+// Keeps the experts with the largest keys, of equal keys the first.
 class BestExperts {
  public:
   // Keeps the best `room` > 0 in `experts`, best first.
-  RUNNEL_DEVICE constexpr BestExperts(int32_t* experts, int room)
-      : experts_(experts), room_(room) {}
+  constexpr BestExperts(int32_t* experts, int room) : experts_(experts), room_(room) {}
 
   // Experts must be offered in ascending order.
-  RUNNEL_DEVICE constexpr void offer(int32_t expert, float key) {
-    if (size_ == room_ && !is_better(key, keys_[size_ - 1])) return;
+  constexpr void offer(int32_t expert, float key) {
+    if (size_ == room_ && !(key > keys_[size_ - 1])) return;
     int at = size_ < room_ ? size_++ : size_ - 1;
-    for (; at > 0 && is_better(key, keys_[at - 1]); --at) {
+    for (; at > 0 && key > keys_[at - 1]; --at) {
       experts_[at] = experts_[at - 1];
       keys_[at] = keys_[at - 1];
     }
@@ -30,10 +39,6 @@ class BestExperts {
   }
 
  private:
-  RUNNEL_DEVICE static constexpr bool is_better(float a, float b) {
-    return a > b || (b != b && a == a);
-  }
-
   int32_t* const experts_;
   const int room_;
   int size_ = 0;
@@ -49,30 +54,33 @@ RUNNEL_DEVICE constexpr void sort_ascending(int32_t* numbers, int count) {
   }
 }
 
-// Writes the experts that an input with these scores [experts] uses to `used` [router.used()] in
-// ascending order, and their shares to `shares`. Shares are computed in double and rounded once.
-RUNNEL_DEVICE constexpr void choose_experts(const Router& router, const float* scores, int experts,
-                                            int32_t* used, float* shares) {
+// `used` [router.used()] begins with the chosen experts, the best one first. Sorts them, adds the
+// shared expert, and writes the shares of all. Shares are computed in double and rounded once.
+RUNNEL_DEVICE constexpr void write_shares(const Router& router, const float* scores, int experts,
+                                          int32_t* used, float* shares) {
   const bool is_softmax = router.kind == RouterKind::kSoftmax;
-  const int count = router.chosen;
-  const int choices = router.shared ? experts - 1 : experts;
-  BestExperts best(used, count);
-  for (int32_t e = 0; e < choices; ++e) {
-    const float key = is_softmax ? scores[e] : static_cast<float>(sigmoid(scores[e]));
-    best.offer(e, router.bias != nullptr ? key + router.bias[e] : key);
-  }
   const double most = scores[used[0]];
-  sort_ascending(used, count);
+  sort_ascending(used, router.chosen);
   const auto weight = [&](int i) {
     const double score = scores[used[i]];
     return is_softmax ? exp_of(score - most) : double{static_cast<float>(sigmoid(score))};
   };
   double sum = is_softmax ? 0.0 : double{router.eps};
-  for (int i = 0; i < count; ++i) sum += weight(i);
-  for (int i = 0; i < count; ++i) shares[i] = static_cast<float>(weight(i) / sum);
+  for (int i = 0; i < router.chosen; ++i) sum += weight(i);
+  for (int i = 0; i < router.chosen; ++i) shares[i] = static_cast<float>(weight(i) / sum);
   if (!router.shared) return;
-  used[count] = choices;
-  shares[count] = static_cast<float>(sigmoid(scores[choices]));
+  used[router.chosen] = experts - 1;
+  shares[router.chosen] = static_cast<float>(sigmoid(scores[experts - 1]));
+}
+
+// Writes the experts that an input with these scores [experts] uses to `used` in ascending order,
+// and their shares to `shares`.
+inline void choose_experts(const Router& router, const float* scores, int experts, int32_t* used,
+                           float* shares) {
+  BestExperts best(used, router.chosen);
+  for (int32_t e = 0; e < router.choices(experts); ++e)
+    best.offer(e, choice_key(router, scores, e));
+  write_shares(router, scores, experts, used, shares);
 }
 
 }  // namespace runnel

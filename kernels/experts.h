@@ -22,7 +22,9 @@ struct Router {
   float eps = 0.0F;             // of kSigmoid
 
   // All experts that an input uses.
-  constexpr int used() const { return chosen + (shared ? 1 : 0); }
+  RUNNEL_DEVICE constexpr int used() const { return chosen + (shared ? 1 : 0); }
+  // Of `experts`, those among which an input chooses.
+  RUNNEL_DEVICE constexpr int choices(int experts) const { return shared ? experts - 1 : experts; }
 };
 
 // A mixture of experts. Each expert is a gated linear layer with a product after it:
@@ -34,7 +36,8 @@ struct Experts {
   std::span<const Weight> gate, up, down;
   Activation activation = Activation::kSilu;
   Router router;
-  float factor = 1.0F;  // of y
+  float factor = 1.0F;          // of y
+  const void* table = nullptr;  // what Backend::expert_table() has returned
 };
 
 // Memory that experts() uses, without gaps between rows. A row is for the input of that row.

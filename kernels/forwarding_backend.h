@@ -45,7 +45,7 @@ class ForwardingBackend : public Backend {
     inner_.embed(rows, values, control, embedding, out);
   }
   void matmuls(std::span<const Product> products) override { inner_.matmuls(products); }
-  bool takes_experts() const override { return inner_.takes_experts(); }
+  Buffer expert_table(const Experts& experts) override { return inner_.expert_table(experts); }
   void experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
                View out) override {
     inner_.experts(x, scores, experts, room, out);

@@ -73,11 +73,6 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
   }
   if (Status status = check_precision(bundle, backend, precision); !status.ok()) return status;
   const Spec& spec = bundle.spec;
-  if (spec.active_parameters() < spec.parameters() && !backend.takes_experts()) {
-    return Status(
-        Code::kFailedPrecondition,
-        bundle.directory + ": a model with experts is for a CPU alone; ask for backend cpu");
-  }
   const Family& family = family_of(spec);
   std::vector<LayerStates> layers = family.layers(spec);
   const DType cache =

@@ -51,7 +51,6 @@ class alignas(64) CpuOperations : public Backend {
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
   void matmuls(std::span<const Product> products) override;
-  bool takes_experts() const override { return true; }
   void experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
                View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;

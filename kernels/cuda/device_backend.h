@@ -31,6 +31,7 @@
 #include "kernels/cuda/chunks.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/embed.h"
+#include "kernels/cuda/experts.h"
 #include "kernels/cuda/features.h"
 #include "kernels/cuda/head.h"
 #include "kernels/cuda/library_products.h"
@@ -125,9 +126,12 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void embed(Rows rows, View values, const Control* control, const Embedding& embedding,
              View out) override;
   void matmuls(std::span<const Product> products) override;
-  void experts(View, View, const Experts&, const ExpertRoom&, View) override {
-    check(false, "experts: a backend that takes_experts()");
+  Buffer expert_table(const Experts& experts) override {
+    const std::vector<ExpertWeight> table = expert_weights(experts);
+    return upload(table.data(), std::ssize(table) * int64_t{sizeof(ExpertWeight)});
   }
+  void experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
+               View out) override;
   void norm(View x, View residual, const Norm& norm, View out) override;
   void gated_norm(View x, const Norm& norm, const NormGate& gate, View out) override;
   void shift(Rows rows, View x, View mu, States states, View out) override;
@@ -180,6 +184,12 @@ class DeviceBackend final : public Backend, public FusedSteps {
   void note(const Status& status) {
     if (status_.ok()) status_ = status;
   }
+  // A copy of host memory on the device.
+  Buffer upload(const void* from, int64_t bytes) {
+    Buffer buffer = device_.allocate(bytes, Memory::kDevice);
+    copy({static_cast<std::byte*>(const_cast<void*>(from)), bytes}, buffer.span());
+    return buffer;
+  }
   // Whether this device has room for a launch. If not, done() reports it.
   bool fits(const Launch& launch, const char* instead) {
     if (launch.shared_bytes <= device_.shared_limit()) return true;
@@ -227,11 +237,6 @@ Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision
                                       : bf16_panels(weight, bias, precision == Precision::kSplit);
   std::vector<float> biases((weight.rows + kPanelCols - 1) / kPanelCols * kPanelCols);
   for (int i = 0; bias.data != nullptr && i < weight.rows; ++i) biases[i] = bias.number(i);
-  const auto upload = [&](const void* from, int64_t bytes) {
-    Buffer buffer = device_.allocate(bytes, Memory::kDevice);
-    copy({static_cast<std::byte*>(const_cast<void*>(from)), bytes}, buffer.span());
-    return buffer;
-  };
   Weight packed;
   packed.in = weight.cols;
   packed.out = weight.rows;
@@ -280,6 +285,30 @@ void DeviceBackend<Device>::matmuls(std::span<const Product> products) {
                   [&]<typename Kernel>(Kernel kernel, const typename Kernel::Args& group) {
                     use(kernel, Kernel::launch(group), group);
                   });
+}
+
+template <typename Device>
+void DeviceBackend<Device>::experts(View x, View scores, const Experts& experts,
+                                    const ExpertRoom& room, View out) {
+  check_experts(x, scores, experts, room, out);
+  const RouteArgs route = {.scores = scores.f32(),
+                           .scores_stride = scores.stride,
+                           .experts = scores.cols,
+                           .router = experts.router,
+                           .used = room.used.i32(),
+                           .shares = room.shares.f32()};
+  launch<RouteKernel>(RouteKernel::launch(x.rows), route);
+  launch_experts(x, experts, room, [&]<typename Kernel>(Kernel, const typename Kernel::Args& args) {
+    launch<Kernel>(Kernel::launch(args), args);
+  });
+  const ExpertSumArgs sum = {.y = room.wide.f32(),
+                             .shares = room.shares.f32(),
+                             .used = experts.router.used(),
+                             .columns = x.cols,
+                             .factor = experts.factor,
+                             .out = out.f32(),
+                             .out_stride = out.stride};
+  launch<ExpertSumKernel>(ExpertSumKernel::launch(x.rows, sum), sum);
 }
 
 inline NormArgs norm_args(View x, const Norm& norm, View out) {

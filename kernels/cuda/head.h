@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/elementary.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/rank.h"
 #include "kernels/cuda/running_sums.h"
 #include "kernels/cuda/stage.h"
 #include "kernels/device.h"
@@ -15,17 +16,6 @@
 #include "kernels/philox.h"
 
 namespace runnel::cuda {
-
-// ---- the most likely values ---------------------------------------------------------------------
-
-// A key that orders values by likelihood. Of two equally likely values the lower one has the larger
-// key. A key is never 0.
-RUNNEL_DEVICE constexpr uint64_t rank_key(float likelihood, int32_t value) {
-  return (uint64_t{order_key(likelihood)} << 32) | ~static_cast<uint32_t>(value);
-}
-RUNNEL_DEVICE constexpr int32_t ranked_value(uint64_t key) {
-  return static_cast<int32_t>(~static_cast<uint32_t>(key));
-}
 
 // ---- rows ---------------------------------------------------------------------------------------
 

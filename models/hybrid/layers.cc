@@ -219,19 +219,24 @@ ExpertLayers Loader::experts(int index) const {
       .bias = {},
       .gate = {},
       .up = pack_experts(layer, names_.expert_up, joined, sizes.ffn, sizes.ffn + joined),
-      .down = pack_experts(layer, names_.expert_down, 0, sizes_.width, sizes_.width)};
+      .down = pack_experts(layer, names_.expert_down, 0, sizes_.width, sizes_.width),
+      .table = {}};
   if (sizes_.gates_ffn()) {
     made.gate = pack_experts(layer, names_.expert_gate, 0, sizes.ffn, sizes.ffn + joined);
   }
   if (sizes.bias) made.bias = weights_.matrix(layer + names_.router_bias);
-  if (!sizes_.routes_shared()) return made;
+  if (sizes_.routes_shared()) add_shared(layer, made);
+  made.table = parts_.backend.expert_table(made.experts(sizes_));
+  return made;
+}
+
+void Loader::add_shared(const std::string& layer, ExpertLayers& made) const {
   const auto add = [&](std::vector<Weight>& to, const char* name) {
     to.push_back(weights_.pack({.weight = layer + name}, parts_.precision));
   };
   add(made.gate, names_.shared_gate);
   add(made.up, names_.shared_up);
   add(made.down, names_.shared_down);
-  return made;
 }
 
 Experts ExpertLayers::experts(const HybridSpec& sizes) const {
@@ -246,7 +251,8 @@ Experts ExpertLayers::experts(const HybridSpec& sizes) const {
                      .shared = sizes.routes_shared(),
                      .bias = sizes.experts.bias ? bias.view.f32() : nullptr,
                      .eps = is_nemotron ? 1e-20F : 1e-6F},
-          .factor = sizes.experts.factor * sizes.factors.ffn_out};
+          .factor = sizes.experts.factor * sizes.factors.ffn_out,
+          .table = table.data()};
 }
 
 }  // namespace runnel::hybrid

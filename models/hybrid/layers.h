@@ -44,6 +44,7 @@ struct ExpertLayers {
   Weight scores;  // an output for each expert, the shared one last
   Matrix bias;    // of the router; empty: none
   std::vector<Weight> gate, up, down;
+  Buffer table;  // of the backend, for `experts`
 
   Experts experts(const HybridSpec& sizes) const;
 };
@@ -89,6 +90,7 @@ class Loader {
   AttentionMixer attention(int index) const;
   FeedForward feed_forward(int index) const;
   ExpertLayers experts(int index) const;
+  void add_shared(const std::string& layer, ExpertLayers& made) const;
   Weight scores(const std::string& layer) const;
   std::vector<Weight> pack_experts(const std::string& layer, const char* name, int64_t first,
                                    int64_t rows, int64_t every) const;

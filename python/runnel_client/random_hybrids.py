@@ -257,13 +257,14 @@ def config_of(name: str, layers: int, values: int) -> Config:
     kinds = preset.layers[:layers]
     config = {**preset.config, "num_hidden_layers": layers, "vocab_size": values}
     family = config["model_type"]
-    if family.startswith("lfm2"):
+    if family == "lfm2":
         config["full_attn_idxs"] = [layer for layer, kind in enumerate(kinds) if kind == "a"]
     elif family == "nemotron_h":
         config["hybrid_override_pattern"] = "".join({"r": "M", "a": "*", "f": "-"}[kind] for kind in kinds)
     elif family != "falcon_h1":
-        types = ("mamba", "attention") if family == "granitemoehybrid" else ("linear_attention", "full_attention")
-        config["layer_types"] = [types[kind == "a"] for kind in kinds]
+        types = {"granitemoehybrid": ("mamba", "attention"), "lfm2_moe": ("conv", "full_attention")}
+        names = types.get(family, ("linear_attention", "full_attention"))
+        config["layer_types"] = [names[kind == "a"] for kind in kinds]
     return config
 
 

@@ -93,10 +93,12 @@ std::vector<float> run(Backend& backend, const Mixture& mixture, int first, int 
   std::vector<int32_t> indices(static_cast<size_t>(rows) * used, -1);
   const ExpertRoom room = {
       {indices.data(), DType::kI32, rows, used, used}, shares.view(), wide.view(), hidden.view()};
-  backend.experts(x.view(), scores.view(),
-                  {gate, up, down, mixture.is_gated ? Activation::kSilu : Activation::kSquaredRelu,
-                   router, mixture.factor},
-                  room, out.view());
+  Experts experts = {gate,   up,
+                     down,   mixture.is_gated ? Activation::kSilu : Activation::kSquaredRelu,
+                     router, mixture.factor};
+  const Buffer table = backend.expert_table(experts);
+  experts.table = table.data();
+  backend.experts(x.view(), scores.view(), experts, room, out.view());
   for (Guarded* const matrix : {&x, &scores, &out, &shares, &wide, &hidden}) {
     matrix->expect_guards("experts");
   }
@@ -201,7 +203,7 @@ TEST_P(ExpertsTest, AnExpertMayHaveAllRows) {
   expect_close(mixture, run(backend(), mixture, 0, 100));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, ExpertsTest, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Backends, ExpertsTest, testing::ValuesIn(all_backends()), setup_name);
 
 using Choice = std::vector<std::pair<int32_t, float>>;
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/experts.h"
 #include "kernels/forwarding_backend.h"
 
 namespace runnel {
@@ -36,6 +37,17 @@ class MirrorBackend final : public ForwardingBackend {
     std::vector<Product> there;
     for (const Product& one : products) there.push_back(mirror(one));
     on_->matmuls(there);
+    bring_back();
+  }
+  void experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
+               View out) override {
+    Experts there = experts;
+    there.router.bias = mirror(experts.router.bias, experts.up.size());
+    const View from = mirror(x);
+    const View rated = mirror(scores);
+    const ExpertRoom apart = {mirror(room.used), mirror(room.shares), mirror(room.wide),
+                              mirror(room.hidden)};
+    on_->experts(from, rated, there, apart, mirror(out));
     bring_back();
   }
   void norm(View x, View residual, const Norm& norm, View out) override {

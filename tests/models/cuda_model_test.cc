@@ -56,6 +56,10 @@ constexpr GpuFamily kGpuFamilies[] = {
     {"Granite", hybrid_spec<HybridStyle::kGranite>},
     {"FalconH1", hybrid_spec<HybridStyle::kFalconH1>},
     {"NemotronH", hybrid_spec<HybridStyle::kNemotronH>},
+    {"Qwen35Experts", [] { return small_experts_spec(HybridStyle::kQwen35); }},
+    {"Lfm2Experts", [] { return small_experts_spec(HybridStyle::kLfm2); }},
+    {"GraniteExperts", [] { return small_experts_spec(HybridStyle::kGranite); }},
+    {"NemotronHExperts", [] { return small_experts_spec(HybridStyle::kNemotronH); }},
     {"Softmax", small_softmax_spec}};
 
 struct Case {

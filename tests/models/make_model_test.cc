@@ -7,7 +7,6 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "models/bundle/gguf.h"
-#include "tests/kernels/host_backend.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
@@ -54,16 +53,6 @@ TEST(MakeModel, SizesThatTheBackendDoesNotTakeAreRefused) {
   EXPECT_EQ(model.status().code(), Code::kFailedPrecondition);
   EXPECT_TRUE(model.status().message().starts_with("some/bundle: ")) << model.status().message();
   EXPECT_NE(model.status().message().find("1024"), std::string::npos) << model.status().message();
-}
-
-TEST(MakeModel, ExpertsAreRefusedWhereTheBackendDoesNotTakeThem) {
-  const auto backend = cuda::make_host_backend({}, cuda::ThreadOrder::kForward);
-  Bundle bundle = random_bundle(small_experts_spec(HybridStyle::kGranite), 1);
-  bundle.directory = "some/bundle";
-  const auto model = make_model(bundle, *backend, {.slots = 1, .rows = 1, .values = 1, .steps = 1});
-  EXPECT_EQ(model.status().code(), Code::kFailedPrecondition);
-  EXPECT_EQ(model.status().message(),
-            "some/bundle: a model with experts is for a CPU alone; ask for backend cpu");
 }
 
 // The error for a model in this file or directory.
