@@ -141,9 +141,10 @@ void read_factors(const PublishedConfig& config, const char* key, float* const (
   config.faults().add(config.path(key), std::to_string(N) + " numbers", describe(*found));
 }
 
-// Whether the type of a config of Qwen3.5 or LFM2 has experts.
+// Whether the type of a config of Qwen or LFM2 has experts.
 bool has_experts(const PublishedConfig& config) {
-  return config.text_or("model_type", "").find("_moe") != std::string::npos;
+  const std::string type = config.text_or("model_type", "");
+  return type == "qwen3_next" || type.find("_moe") != std::string::npos;
 }
 
 void refuse_experts(const PublishedConfig& config, const char* key) {
@@ -170,6 +171,7 @@ void read_qwen35(const PublishedModel& model, HybridSpec& sizes) {
     read_experts(config, "num_experts", "moe_intermediate_size", sizes);
     sizes.experts.shared = config.integer("shared_expert_intermediate_size", 1, kMaxFfn);
     config.allow_nothing("mlp_only_layers", "a layer without experts");
+    config.integer_or("decoder_sparse_step", 1, 1, 1);
   } else {
     refuse_experts(config, "num_experts");
     sizes.ffn = config.integer("intermediate_size", 1, kMaxFfn);
@@ -182,6 +184,7 @@ void read_qwen35(const PublishedModel& model, HybridSpec& sizes) {
   sizes.dk = config.integer_or("linear_key_head_dim", 128, 1, kMaxWidth);
   sizes.dv = config.integer_or("linear_value_head_dim", 128, 1, kMaxWidth);
   sizes.taps = config.integer_or("linear_conv_kernel_dim", kTaps, 2, kMaxTaps);
+  sizes.interleaved = config.text_or("model_type", "") == "qwen3_next";
   sizes.nested = model.has("model.language_model.embed_tokens.weight");
 }
 

@@ -65,10 +65,15 @@ void add_recurrent(const HybridSpec& sizes, const HybridNames& names, const Adde
                             : std::vector<int64_t>{sizes.inner()});
     return;
   }
-  layer.linear(names.qkv, sizes.channels(), sizes.width);
-  layer.linear(names.z, sizes.inner(), sizes.width);
-  layer.linear(names.rate, sizes.recurrent_heads, sizes.width);
-  layer.linear(names.dt, sizes.recurrent_heads, sizes.width);
+  if (sizes.interleaved) {
+    layer.linear(names.qkv, sizes.channels() + sizes.inner(), sizes.width);
+    layer.linear(names.rate, 2 * sizes.recurrent_heads, sizes.width);
+  } else {
+    layer.linear(names.qkv, sizes.channels(), sizes.width);
+    layer.linear(names.z, sizes.inner(), sizes.width);
+    layer.linear(names.rate, sizes.recurrent_heads, sizes.width);
+    layer.linear(names.dt, sizes.recurrent_heads, sizes.width);
+  }
   to.add(norm, {sizes.dv});
 }
 
@@ -226,6 +231,13 @@ HybridNames names_of(const HybridSpec& sizes) {
   switch (sizes.style) {
     case HybridStyle::kQwen35:
       names.recurrent = "linear_attn.";
+      if (sizes.interleaved) {
+        names.qkv = "linear_attn.in_proj_qkvz";
+        names.rate = "linear_attn.in_proj_ba";
+        names.expert_gate = "mlp.experts.*.gate_proj.weight";
+        names.expert_up = "mlp.experts.*.up_proj.weight";
+        names.expert_down = "mlp.experts.*.down_proj.weight";
+      }
       if (!sizes.nested) break;
       for (std::string* const name : {&names.table, &names.layers, &names.final_norm}) {
         name->insert(std::string("model.").size(), "language_model.");

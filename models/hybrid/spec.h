@@ -75,10 +75,11 @@ struct HybridSpec {
   ExpertSizes experts;
   float norm_eps = 1e-6F;
   HybridFactors factors;
-  bool nested = false;  // Qwen3.5: tensors lie under model.language_model
-  bool gguf = false;    // the file was written by llama.cpp's converter
-  bool tied = false;    // the head is the embedding
-  int table_rows = 0;   // of the embedding and of the head: Spec::vocabulary, then padding
+  bool interleaved = false;  // Qwen3-Next: projections of Gated DeltaNet are joined by key head
+  bool nested = false;       // Qwen3.5: tensors lie under model.language_model
+  bool gguf = false;         // the file was written by llama.cpp's converter
+  bool tied = false;         // the head is the embedding
+  int table_rows = 0;        // of the embedding and of the head: Spec::vocabulary, then padding
 
   int depth() const { return static_cast<int>(layers.size()); }
   bool is_recurrent(int layer) const { return layers[layer] == 'r' || layers[layer] == 'b'; }
@@ -110,7 +111,7 @@ struct HybridSpec {
   // Whether one tensor has the rows of a gate and then those of `up`.
   bool joined_ffn() const { return style == HybridStyle::kGranite && !gguf; }
   bool joined_experts() const {
-    return style <= HybridStyle::kGranite && style != HybridStyle::kLfm2 && !gguf;
+    return (style == HybridStyle::kQwen35 && !interleaved && !gguf) || joined_ffn();
   }
   // Whether a router decides how much the shared expert of an input counts.
   bool routes_shared() const { return style == HybridStyle::kQwen35; }
@@ -155,7 +156,8 @@ struct HybridNames {
   // Each of these follows the prefix `recurrent`. `rates`, `dt_bias` and `skip` are complete: no
   // ".weight" is added.
   const char *recurrent, *in, *convolution, *rates, *dt_bias, *skip, *gated_norm, *out;
-  const char *qkv, *z, *rate, *dt;           // of Gated DeltaNet
+  // Of Gated DeltaNet. If interleaved, qkv has z, too, and rate has dt.
+  const char *qkv, *z, *rate, *dt;
   const char *ffn_gate, *ffn_up, *ffn_down;  // ffn_gate has ffn_up's rows, too, if joined_ffn()
   // All names of experts are complete: no ".weight" is added. '*' stands for the index of an
   // expert. Without one, a tensor has all experts. expert_gate has expert_up's rows, too, if

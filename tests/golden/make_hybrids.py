@@ -179,8 +179,12 @@ class Hybrid:
         if self.qwen:
             keys = c["linear_num_key_heads"] * c["linear_key_head_dim"]
             heads, dv = c["linear_num_value_heads"], c["linear_value_head_dim"]
-            shapes = {"in_proj_qkv.weight": (2 * keys + heads * dv, width), "in_proj_z.weight": (heads * dv, width)}
-            shapes |= {"in_proj_b.weight": (heads, width), "in_proj_a.weight": (heads, width)}
+            if self.type == "qwen3_next":
+                shapes = {"in_proj_qkvz.weight": (2 * keys + 2 * heads * dv, width)}
+                shapes |= {"in_proj_ba.weight": (2 * heads, width)}
+            else:
+                shapes = {"in_proj_qkv.weight": (2 * keys + heads * dv, width), "in_proj_z.weight": (heads * dv, width)}
+                shapes |= {"in_proj_b.weight": (heads, width), "in_proj_a.weight": (heads, width)}
             shapes |= {"conv1d.weight": (2 * keys + heads * dv, 1, c["linear_conv_kernel_dim"])}
             shapes |= {"A_log": (heads,), "dt_bias": (heads,), "norm.weight": (dv,)}
             return shapes | {"out_proj.weight": (width, heads * dv)}
@@ -237,7 +241,12 @@ class Hybrid:
                 shapes |= {f"experts.{expert}.{key}.weight": (ffn, width) for key in ("w1", "w3")}
                 shapes[f"experts.{expert}.w2.weight"] = (width, ffn)
             return shapes | {"expert_bias": (count,)}
-        shapes |= {"experts.gate_up_proj": (count, 2 * ffn, width), "experts.down_proj": (count, width, ffn)}
+        if self.type == "qwen3_next":
+            for expert in range(count):
+                shapes |= {f"experts.{expert}.{key}_proj.weight": (ffn, width) for key in ("gate", "up")}
+                shapes[f"experts.{expert}.down_proj.weight"] = (width, ffn)
+        else:
+            shapes |= {"experts.gate_up_proj": (count, 2 * ffn, width), "experts.down_proj": (count, width, ffn)}
         shared = self.c["shared_expert_intermediate_size"]
         shapes |= {f"shared_expert.{key}_proj.weight": (shared, width) for key in ("gate", "up")}
         return shapes | {"shared_expert.down_proj.weight": (width, shared), "shared_expert_gate.weight": (1, width)}
@@ -305,6 +314,10 @@ class Hybrid:
     def expert(self, p: Tensors, index: int, u: Array) -> Array:
         if self.lfm2 or self.nemotron:
             return self.feed_forward(p.under(f"experts.{index}."), u)
+        if self.type == "qwen3_next":
+            of_expert = p.under(f"experts.{index}.")
+            hidden = silu(of_expert["gate_proj.weight"] @ u) * (of_expert["up_proj.weight"] @ u)
+            return of_expert["down_proj.weight"] @ hidden
         names = ("input_linear.weight", "output_linear.weight")
         if self.qwen:
             names = ("experts.gate_up_proj", "experts.down_proj")
@@ -360,18 +373,31 @@ class Hybrid:
             return linear(p, "out_proj", c * state.convolve("inputs", b * x, p["conv.weight"], bias))
         return self.delta(p, u, state) if self.qwen else self.mamba(p, u, state)
 
+    def delta_inputs(self, p: Tensors, u: Array) -> tuple[Array, Array, Array, Array]:
+        """The projections [q k v], z, b and a. Qwen3-Next joins them key head by key head."""
+        if self.type != "qwen3_next":
+            return tuple(p[f"in_proj_{name}.weight"] @ u for name in ("qkv", "z", "b", "a"))
+        c, heads = self.c, self.c["linear_num_key_heads"]
+        dk, group = c["linear_key_head_dim"], c["linear_num_value_heads"] // heads
+        values = group * c["linear_value_head_dim"]
+        parts = (p["in_proj_qkvz.weight"] @ u).reshape(heads, -1)
+        q, k, v, z = np.split(parts, [dk, 2 * dk, 2 * dk + values], 1)
+        b, a = np.split((p["in_proj_ba.weight"] @ u).reshape(heads, -1), 2, 1)
+        return np.concatenate([x.reshape(-1) for x in (q, k, v)]), z.reshape(-1), b.reshape(-1), a.reshape(-1)
+
     def delta(self, p: Tensors, u: Array, state: State) -> Array:
         c = self.c
         keys, heads = c["linear_num_key_heads"], c["linear_num_value_heads"]
         dk = c["linear_key_head_dim"]
-        qkv = silu(state.convolve("inputs", p["in_proj_qkv.weight"] @ u, p["conv1d.weight"]))
+        qkv, z, b, a = self.delta_inputs(p, u)
+        qkv = silu(state.convolve("inputs", qkv, p["conv1d.weight"]))
         q, k, v = np.split(qkv, [keys * dk, 2 * keys * dk])
         q, k = (np.repeat(l2_norm(x.reshape(keys, dk)), heads // keys, 0) for x in (q, k))
-        beta = sigmoid(p["in_proj_b.weight"] @ u)[:, None]
-        alpha = np.exp(-np.exp(p["A_log"]) * softplus(p["in_proj_a.weight"] @ u + p["dt_bias"]))[:, None]
+        beta = sigmoid(b)[:, None]
+        alpha = np.exp(-np.exp(p["A_log"]) * softplus(a + p["dt_bias"]))[:, None]
         alpha = np.broadcast_to(alpha, k.shape)
         y = state.advance(q * dk**-0.5, k, beta * v.reshape(heads, -1), alpha, (alpha * k, -beta * k))
-        z = (p["in_proj_z.weight"] @ u).reshape(heads, -1)
+        z = z.reshape(heads, -1)
         return p["out_proj.weight"] @ (rms_norm(y, p["norm.weight"], self.eps) * silu(z)).reshape(-1)
 
     def mamba(self, p: Tensors, u: Array, state: State) -> Array:
@@ -447,6 +473,17 @@ MODELS: dict[str, tuple[str, Config]] = {
         | {"mamba_num_heads": 4, "mamba_head_dim": 6, "ssm_state_size": 7, "n_groups": 2, "conv_kernel": 4}
         | {"layer_norm_epsilon": 1e-5, "use_bias": True, "mlp_bias": True, "attention_bias": True}
         | {"time_step_min": 0.1, "mlp_hidden_act": "relu2"},
+    ),
+    "hybrid_qwen3_next": (
+        "f32",
+        COMMON
+        | {"model_type": "qwen3_next", "num_hidden_layers": 3, "full_attention_interval": 3, "head_dim": 8}
+        | {"architectures": ["Qwen3NextForCausalLM"], "rms_norm_eps": 1e-5, "linear_num_key_heads": 2}
+        | {"linear_num_value_heads": 4, "linear_key_head_dim": 12, "linear_value_head_dim": 5}
+        | {"linear_conv_kernel_dim": 3, "rope_theta": 1e4, "partial_rotary_factor": 0.25, "num_experts": 7}
+        | {"num_experts_per_tok": 3, "moe_intermediate_size": 9, "shared_expert_intermediate_size": 11}
+        | {"norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "tie_word_embeddings": False}
+        | {"layer_types": ["linear_attention", "linear_attention", "full_attention"], "intermediate_size": 20},
     ),
 }
 

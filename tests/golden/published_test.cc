@@ -37,6 +37,7 @@ struct HybridName {
   double tolerance;
 };
 constexpr HybridName kHybrids[] = {{"hybrid_qwen3_5_image", 1e-4},
+                                   {"hybrid_qwen3_next", 1e-4},
                                    {"hybrid_lfm2_bias", kTolerance},
                                    {"hybrid_granite_rope", kTolerance},
                                    {"hybrid_falcon_h1_norm", kTolerance},

@@ -399,6 +399,9 @@ std::vector<Spec> small_family_specs() {
        {HybridStyle::kQwen35, HybridStyle::kLfm2, HybridStyle::kGranite, HybridStyle::kNemotronH}) {
     specs.push_back(small_experts_spec(style));
   }
+  Spec qwen3_next = small_experts_spec(HybridStyle::kQwen35);
+  std::get<HybridSpec>(qwen3_next.model).interleaved = true;
+  specs.push_back(std::move(qwen3_next));
   specs.push_back(small_softmax_spec());
   return specs;
 }

@@ -203,8 +203,8 @@ TEST(Published, UnsupportedOptionsOfRwkv7AreRefusedByName) {
   for (const Refusal& one : {
            Refusal{kRwkv7, rwkv7, R"("model_type": "llama")",
                    "or 'nemotron_h', the families that are implemented, found 'llama'"},
-           Refusal{kRwkv7, rwkv7, R"("model_type": "qwen3_next")",
-                   "found 'qwen3_next', whose experts are not implemented"},
+           Refusal{kRwkv7, rwkv7, R"("model_type": "qwen3_moe")",
+                   "found 'qwen3_moe', whose experts are not implemented"},
            Refusal{kRwkv7, rwkv7, R"("model_type": null)", "implemented, found no such key"},
            Refusal{kRwkv7, rwkv7, R"("attn": {"layers": [1]})",
                    "attn: expected null, as attention in some of the layers is not implemented, "

@@ -41,6 +41,7 @@ constexpr KeyCase kCases[] = {
     {"gguf/qwen35moe", "shared_expert_intermediate_size", "0", "integer from 1 to 65536, found 0"},
     {"gguf/qwen35moe", "norm_topk_prob", "false", "true, all that is implemented, found false"},
     {"gguf/qwen35moe", "mlp_only_layers", "[1]", "a layer without experts is not implemented"},
+    {"hybrid_qwen3_next", "decoder_sparse_step", "2", "an integer from 1 to 1, found 2"},
     {"gguf/lfm2moe", "num_dense_layers", "3", "none without before it except in LFM2, found 3"},
     {"gguf/lfm2moe", "routed_scaling_factor", "0", "routed_scaling_factor: expected a number"},
     {"gguf/lfm2moe", "num_experts_per_tok", "7", "at most the number of experts, found 7"},
