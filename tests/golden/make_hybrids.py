@@ -376,7 +376,8 @@ class Hybrid:
     def delta_inputs(self, p: Tensors, u: Array) -> tuple[Array, Array, Array, Array]:
         """The projections [q k v], z, b and a. Qwen3-Next joins them key head by key head."""
         if self.type != "qwen3_next":
-            return tuple(p[f"in_proj_{name}.weight"] @ u for name in ("qkv", "z", "b", "a"))
+            qkv, z, b, a = (p[f"in_proj_{name}.weight"] @ u for name in ("qkv", "z", "b", "a"))
+            return qkv, z, b, a
         c, heads = self.c, self.c["linear_num_key_heads"]
         dk, group = c["linear_key_head_dim"], c["linear_num_value_heads"] // heads
         values = group * c["linear_value_head_dim"]
