@@ -78,8 +78,9 @@ RUNNEL_DEVICE constexpr void write_shares(const Router& router, const float* sco
 inline void choose_experts(const Router& router, const float* scores, int experts, int32_t* used,
                            float* shares) {
   BestExperts best(used, router.chosen);
-  for (int32_t e = 0; e < router.choices(experts); ++e)
+  for (int32_t e = 0; e < router.choices(experts); ++e) {
     best.offer(e, choice_key(router, scores, e));
+  }
   write_shares(router, scores, experts, used, shares);
 }
 

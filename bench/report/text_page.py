@@ -147,7 +147,7 @@ compared with the ones of runnel for the same file with its weights widened to f
 
 
 def missing(figures):
-    lines = [f"- {name} could not be had: {why}" for name, why in figures["missing"].items()]
+    lines = [f"- {name} is missing: {why}" for name, why in figures["missing"].items()]
     return "\n".join(["", *lines, ""]) if lines else ""
 
 

@@ -40,7 +40,7 @@ class HybridsTest(unittest.TestCase):
     def test_without_llama(self):
         alone = {"LFM2 350M": {"runnel": FIGURES["medians"]["LFM2 350M"]["runnel"]}}
         page = bench_hybrids.page({**FIGURES, "medians": alone, "missing": {"llama.cpp": "no compiler"}})
-        self.assertIn("- llama.cpp could not be had: no compiler", page)
+        self.assertIn("- llama.cpp is missing: no compiler", page)
         self.assertIn("| LFM2 350M | 0 | 1 | **80.0** | - | **-** | 88% |", page)
 
     def test_the_memory_of_llama_is_the_sum_of_caches_and_states(self):

@@ -69,7 +69,7 @@ class PageTest(unittest.TestCase):
 
     def test_a_missing_peer_is_named_with_its_reason(self):
         page = text_page.page(without("llama-server"))
-        self.assertIn("- llama-server could not be had: no compiler", page)
+        self.assertIn("- llama-server is missing: no compiler", page)
         self.assertIn("| RWKV-7 0.1B | 1 | **80.0** | 40.0 | **2.00x** | 79.0 | - | - | 10.0 |", page)
 
     def test_the_page_reports_a_disturbed_run(self):
