@@ -23,7 +23,7 @@ struct Router {
 
   // All experts that an input uses.
   RUNNEL_DEVICE constexpr int used() const { return chosen + (shared ? 1 : 0); }
-  // Of `experts`, those among which an input chooses.
+  // Experts among which an input chooses, if there are `experts` in all.
   RUNNEL_DEVICE constexpr int choices(int experts) const { return shared ? experts - 1 : experts; }
 };
 

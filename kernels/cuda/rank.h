@@ -8,7 +8,8 @@
 
 namespace runnel::cuda {
 
-// Of two equally likely values the lower one has the larger key. A key is never 0.
+// A larger likelihood gives a larger key. If likelihoods are equal, the lower value has the larger
+// key. No key is 0.
 RUNNEL_DEVICE constexpr uint64_t rank_key(float likelihood, int32_t value) {
   return (uint64_t{order_key(likelihood)} << 32) | ~static_cast<uint32_t>(value);
 }

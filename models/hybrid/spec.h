@@ -156,12 +156,14 @@ struct HybridNames {
   // Each of these follows the prefix `recurrent`. `rates`, `dt_bias` and `skip` are complete: no
   // ".weight" is added.
   const char *recurrent, *in, *convolution, *rates, *dt_bias, *skip, *gated_norm, *out;
-  // Of Gated DeltaNet. If interleaved, qkv has z, too, and rate has dt.
+  // Projections of Gated DeltaNet. If interleaved, the tensor `qkv` also has the rows of z, and
+  // `rate` those of dt.
   const char *qkv, *z, *rate, *dt;
-  const char *ffn_gate, *ffn_up, *ffn_down;  // ffn_gate has ffn_up's rows, too, if joined_ffn()
-  // All names of experts are complete: no ".weight" is added. '*' stands for the index of an
-  // expert. Without one, a tensor has all experts. expert_gate has expert_up's rows, too, if
-  // joined_experts().
+  // If joined_ffn(), the tensor `ffn_gate` also has the rows of ffn_up.
+  const char *ffn_gate, *ffn_up, *ffn_down;
+  // Names of experts are complete: no ".weight" is added. A name with '*' names one tensor for each
+  // expert; '*' stands for the expert's index. A name without '*' names one tensor for all experts.
+  // If joined_experts(), the tensor `expert_gate` also has the rows of expert_up.
   const char *router, *router_bias, *expert_gate, *expert_up, *expert_down;
   const char *shared_router, *shared_gate, *shared_up, *shared_down;
 
