@@ -79,9 +79,9 @@ constexpr std::string_view kMamba1Types[] = {"mamba", "falcon_mamba"};
 constexpr std::string_view kHybridTypes[] = {
     "qwen3_5_text", "qwen3_5",  "qwen3_5_moe_text", "qwen3_5_moe", "qwen3_next",
     "lfm2",         "lfm2_moe", "granitemoehybrid", "falcon_h1",   "nemotron_h"};
-constexpr std::string_view kHybridArchitectures[] = {"qwen35",     "qwen35moe",     "lfm2",
-                                                     "lfm2moe",    "granitehybrid", "falcon-h1",
-                                                     "nemotron_h", "nemotron_h_moe"};
+constexpr std::string_view kHybridArchitectures[] = {"qwen35",    "qwen35moe",  "qwen3next",
+                                                     "lfm2",      "lfm2moe",    "granitehybrid",
+                                                     "falcon-h1", "nemotron_h", "nemotron_h_moe"};
 constexpr std::string_view kHybridSkipped[] = {"model.visual.", "mtp."};
 
 // In the order of FamilySpec.

@@ -69,16 +69,16 @@ Tensor rows_of(Tensor tensor, int64_t first, int64_t rows) {
   return tensor;
 }
 
-// Copies to `room` the runs of `rows` rows that begin at row `first` and at every `every` rows
-// after it.
-Tensor runs_of(const Tensor& tensor, int64_t first, int64_t rows, int64_t every,
-               std::vector<std::byte>& room) {
+// The rows that each of `all` selects, copied to `room`, which is empty.
+Tensor runs_of(const Tensor& tensor, std::span<const RowRuns> all, std::vector<std::byte>& room) {
   Tensor gathered = tensor;
   gathered.shape[0] = 0;
-  for (; first < tensor.shape[0]; first += every) {
-    const Tensor run = rows_of(tensor, first, rows);
-    room.insert(room.end(), run.bytes.begin(), run.bytes.end());
-    gathered.shape[0] += rows;
+  for (const RowRuns& runs : all) {
+    for (int64_t first = runs.first; first < tensor.shape[0]; first += runs.every) {
+      const Tensor run = rows_of(tensor, first, runs.rows);
+      room.insert(room.end(), run.bytes.begin(), run.bytes.end());
+      gathered.shape[0] += runs.rows;
+    }
   }
   gathered.bytes = room;
   return gathered;
@@ -204,7 +204,8 @@ Weight WeightReader::pack(const LinearTensors& names, Precision precision) const
   std::vector<float> wide;
   std::vector<std::byte> gathered[2];
   const auto part = [&](const Tensor& whole, std::vector<std::byte>& at) {
-    if (names.every > 0) return runs_of(whole, names.first, names.rows, names.every, at);
+    const RowRuns runs = {names.first, names.rows, names.every};
+    if (names.every > 0) return runs_of(whole, {&runs, 1}, at);
     return names.rows > 0 ? rows_of(whole, names.first, names.rows) : whole;
   };
   Tensor weight = part(stored, gathered[0]);
@@ -217,6 +218,20 @@ Weight WeightReader::pack(const LinearTensors& names, Precision precision) const
   std::vector<std::byte> room;
   Weight packed = backend_.pack(host_tensor({&one, 1}, rows, in, precision, room),
                                 {bias.empty() ? nullptr : bias.data(), 1, rows}, precision);
+  bundle_.memory->release(stored.bytes);
+  return packed;
+}
+
+Weight WeightReader::pack(const std::string& name, std::span<const RowRuns> runs,
+                          Precision precision) const {
+  const Tensor& stored = tensor(name);
+  std::vector<std::byte> gathered;
+  const Tensor weight = runs_of(stored, runs, gathered);
+  const Tensor* const one = &weight;
+  std::vector<std::byte> room;
+  const HostTensor rows = host_tensor({&one, 1}, static_cast<int>(weight.shape[0]),
+                                      static_cast<int>(weight.shape[1]), precision, room);
+  Weight packed = backend_.pack(rows, {nullptr, 1, rows.rows}, precision);
   bundle_.memory->release(stored.bytes);
   return packed;
 }

@@ -22,6 +22,11 @@ struct LinearTensors {
   int64_t every = 0;        // and `rows` rows from first + every, first + 2 * every, ...; 0: none
 };
 
+// Rows of a tensor: `rows` rows from each of first, first + every, first + 2 * every, ... on.
+struct RowRuns {
+  int64_t first, rows, every;
+};
+
 // Thrown if an element of a tensor is not finite. make_model() returns its status.
 struct WeightFault {
   Status status;
@@ -54,6 +59,9 @@ class WeightReader {
 
   // A packed linear layer whose tensors have other names.
   Weight pack(const LinearTensors& names, Precision precision) const;
+
+  // A packed linear layer with the rows that each of `runs` selects, one after another.
+  Weight pack(const std::string& name, std::span<const RowRuns> runs, Precision precision) const;
 
   // A layer for each run of rows that `names` selects, in order: first those from `first` on, then
   // those from first + every on, and so on. Dimensions before the last two count as rows. Without a

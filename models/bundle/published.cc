@@ -250,7 +250,7 @@ int PublishedModel::read_vocabulary(const std::string& embedding, std::optional<
 
 std::string describe_unread(const std::string& type) {
   if (type.empty()) return "no such key";
-  const bool has_experts = type.find("moe") != std::string::npos || type == "qwen3next";
+  const bool has_experts = type.find("moe") != std::string::npos;
   return quote(type) + (has_experts ? ", whose experts are not implemented" : "");
 }
 

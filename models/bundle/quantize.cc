@@ -43,6 +43,7 @@ constexpr std::string_view kLarge[] = {
     ".up_proj.weight",
     ".down_proj.weight",
     ".in_proj_qkv.weight",
+    ".in_proj_qkvz.weight",
     ".in_proj_z.weight",
     ".input_linear.weight",
     ".output_linear.weight",

@@ -18,6 +18,9 @@ constexpr std::array kStyles = {
 constexpr std::array kGatedNorms = {Choice{"none", GatedNormKind::kNone},
                                     Choice{"gate_first", GatedNormKind::kGateFirst},
                                     Choice{"norm_first", GatedNormKind::kNormFirst}};
+constexpr std::array kInterleaved = {Choice{"none", Interleaved::kNone},
+                                     Choice{"rates", Interleaved::kRates},
+                                     Choice{"all", Interleaved::kAll}};
 
 // Calls visit(key, member, least, largest) for every size.
 template <typename Sizes, typename Visit>
@@ -114,8 +117,8 @@ void check_sizes(const HybridSpec& sizes, const HybridKeys& keys, Faults& faults
          "heads that are together 1 to 16384 wide", all);
   };
   const bool one_each = sizes.style == HybridStyle::kNemotronH;
-  want(!sizes.interleaved || (sizes.style == HybridStyle::kQwen35 && !sizes.gguf), keys.layers,
-       "joined projections in Qwen3.5's style alone", 1);
+  want(!sizes.is_qwen3_next() || sizes.style == HybridStyle::kQwen35, keys.layers,
+       "interleaved projections in Qwen3.5's style alone", 1);
   const bool feeds_alone = sizes.has('f') || sizes.has('e');
   want(!feeds_alone || one_each, keys.layers, "a mixer in every layer", 0);
   want(!sizes.has('e') || sizes.experts.count > 0, keys.layers, "experts in a layer of experts", 0);
@@ -168,7 +171,9 @@ void read_hybrid(const Fields& root, Faults& faults, Spec& spec) {
   });
   each_switch(sizes, [&](const char* key, bool& on) { on = model.boolean(key, on); });
   sizes.gguf = model.boolean("gguf", false);
-  sizes.interleaved = model.boolean("interleaved", false);
+  if (model.find("interleaved") != nullptr) {
+    sizes.interleaved = model.choice("interleaved", kInterleaved);
+  }
   sizes.theta = model.number("theta", sizes.theta, kMaxHybridNumber);
   sizes.attention_scale = model.number("attention_scale", sizes.attention_scale, kMaxHybridNumber);
   sizes.gated_norm = model.choice("gated_norm", kGatedNorms);
@@ -206,7 +211,7 @@ OrderedJson model_to_json(const HybridSpec& sizes, const Spec& spec) {
   if (std::isfinite(sizes.dt_most)) model["dt_most"] = shortest(sizes.dt_most);
   each_switch(sizes, [&](const char* key, bool on) { model[key] = on; });
   if (sizes.gguf) model["gguf"] = true;
-  if (sizes.interleaved) model["interleaved"] = true;
+  if (sizes.is_qwen3_next()) model["interleaved"] = name_of(kInterleaved, sizes.interleaved);
   model["norm_eps"] = shortest(sizes.norm_eps);
   model["factors"] = OrderedJson::object();
   each_factor(sizes.factors, [&](const char* key, float factor) {

@@ -114,9 +114,12 @@ HybridStyle style_of(const std::string& architecture) {
   return HybridStyle::kQwen35;
 }
 
+constexpr const char* kQwen3Next = "qwen3next";
+
 // Whether files of this architecture may have experts.
 bool may_have_experts(const Keys& keys) {
-  return keys.architecture().ends_with("moe") || keys.architecture() == "granitehybrid";
+  return keys.architecture().ends_with("moe") || keys.architecture() == "granitehybrid" ||
+         keys.architecture() == kQwen3Next;
 }
 
 void refuse_options(const Keys& keys) {
@@ -145,7 +148,8 @@ void read_layers(const Keys& keys, HybridSpec& sizes) {
   const int blocks = keys.blocks();
   const int depth = blocks - keys.size_or("nextn_predict_layers", 0, 0, blocks - 1);
   const std::vector<int> kv_heads = keys.of_layers(kKvHeads, depth, kMaxWidth);
-  const bool may_lack = keys.architecture() == "qwen35moe";  // all its layers have experts
+  // All layers of Qwen's models with experts have them.
+  const bool may_lack = sizes.style == HybridStyle::kQwen35 && may_have_experts(keys);
   const std::vector<int> ffn = may_lack && keys.find(kFfn) == nullptr
                                    ? std::vector<int>(depth)
                                    : keys.of_layers(kFfn, depth, kMaxFfn);
@@ -209,6 +213,11 @@ void read_states(const PublishedModel& model, const Keys& keys, HybridSpec& size
                "a multiple of the " + std::to_string(sizes.recurrent_heads) +
                    " heads of ssm.time_step_rank",
                std::to_string(inner));
+  }
+  if (keys.architecture() == kQwen3Next) {
+    // In files of older converters, projections are joined as published.
+    const bool all = has(model, sizes, "r", "ssm_in.weight");
+    sizes.interleaved = all ? Interleaved::kAll : Interleaved::kRates;
   }
   if (!sizes.is_mamba2()) return;
   sizes.in_bias = has(model, sizes, "rb", "ssm_in.bias");

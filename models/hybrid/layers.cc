@@ -116,14 +116,7 @@ void Loader::read_mamba2(const std::string& name, RecurrentMixer& mixer) const {
 void Loader::read_delta(int index, RecurrentMixer& mixer) const {
   const std::string layer = names_.layer(index);
   const std::string name = layer + names_.recurrent;
-  if (sizes_.interleaved) {
-    read_interleaved(layer, mixer);
-  } else {
-    mixer.in.weight = pack(layer + names_.qkv, false);
-    mixer.z = pack(layer + names_.z, false);
-    mixer.rate = pack(layer + names_.rate, false);
-    mixer.dt = pack(layer + names_.dt, false);
-  }
+  read_projections(layer, mixer);
   mixer.decay_rate = row_of(repeated(rates(name + names_.rates), sizes_.dk));
   mixer.decay_bias = row_of(repeated(weights_.numbers(name + names_.dt_bias), sizes_.dk));
   auto& terms = std::get<GatedTerms>(mixer.recurrence.terms);
@@ -133,29 +126,27 @@ void Loader::read_delta(int index, RecurrentMixer& mixer) const {
   mixer.norm = row_of(tiled(of_head, sizes_.recurrent_heads));
 }
 
-// The projections have the rows [q | k | v | z] and [b | a] of each key head, one head after the
-// other.
-void Loader::read_interleaved(const std::string& layer, RecurrentMixer& mixer) const {
+// Interleaved projections have the rows [q | k | v | z] and [b | a] of each key head in turn.
+void Loader::read_projections(const std::string& layer, RecurrentMixer& mixer) const {
   const int64_t rates = sizes_.recurrent_heads / sizes_.key_heads;  // of a key head
-  const int64_t keys = sizes_.dk, values = rates * sizes_.dv;
-  const auto pack_parts = [&](const char* name, int64_t part,
-                              std::initializer_list<std::pair<int64_t, int64_t>> runs) {
-    const std::vector<float> all = weights_.numbers(layer + name + ".weight");
-    std::vector<float> rows;
-    for (const auto& [first, count] : runs) {
-      for (int64_t head = 0; head < sizes_.key_heads; ++head) {
-        const auto from = all.begin() + (head * part + first) * sizes_.width;
-        rows.insert(rows.end(), from, from + count * sizes_.width);
-      }
-    }
-    const auto out = static_cast<int>(std::ssize(rows) / sizes_.width);
-    return weights_.pack(rows, out, {}, parts_.precision);
-  };
-  const int64_t part = 2 * (keys + values);
-  mixer.in.weight = pack_parts(names_.qkv, part, {{0, keys}, {keys, keys}, {2 * keys, values}});
-  mixer.z = pack_parts(names_.qkv, part, {{2 * keys + values, values}});
-  mixer.rate = pack_parts(names_.rate, 2 * rates, {{0, rates}});
-  mixer.dt = pack_parts(names_.rate, 2 * rates, {{rates, rates}});
+  const std::string qkv = layer + names_.qkv, rate = layer + names_.rate;
+  if (sizes_.interleaved == Interleaved::kAll) {
+    const int64_t keys = sizes_.dk, values = rates * sizes_.dv;
+    const int64_t all = 2 * (keys + values);
+    const RowRuns runs[] = {{0, keys, all}, {keys, keys, all}, {2 * keys, values, all}};
+    mixer.in.weight = weights_.pack(qkv + ".weight", runs, parts_.precision);
+    mixer.z = pack_rows(qkv, false, 2 * keys + values, values, all);
+  } else {
+    mixer.in.weight = pack(qkv, false);
+    mixer.z = pack(layer + names_.z, false);
+  }
+  if (sizes_.is_qwen3_next()) {
+    mixer.rate = pack_rows(rate, false, 0, rates, 2 * rates);
+    mixer.dt = pack_rows(rate, false, rates, rates, 2 * rates);
+  } else {
+    mixer.rate = pack(rate, false);
+    mixer.dt = pack(layer + names_.dt, false);
+  }
 }
 
 // in_proj has the rows [B | C | x].

@@ -86,7 +86,7 @@ class Loader {
   RecurrentMixer recurrent(int index) const;
   void read_mamba2(const std::string& name, RecurrentMixer& mixer) const;
   void read_delta(int index, RecurrentMixer& mixer) const;
-  void read_interleaved(const std::string& layer, RecurrentMixer& mixer) const;
+  void read_projections(const std::string& layer, RecurrentMixer& mixer) const;
   void read_convolution(const std::string& name, RecurrentMixer& mixer) const;
   AttentionMixer attention(int index) const;
   FeedForward feed_forward(int index) const;

@@ -184,7 +184,7 @@ void read_qwen35(const PublishedModel& model, HybridSpec& sizes) {
   sizes.dk = config.integer_or("linear_key_head_dim", 128, 1, kMaxWidth);
   sizes.dv = config.integer_or("linear_value_head_dim", 128, 1, kMaxWidth);
   sizes.taps = config.integer_or("linear_conv_kernel_dim", kTaps, 2, kMaxTaps);
-  sizes.interleaved = config.text_or("model_type", "") == "qwen3_next";
+  if (config.text_or("model_type", "") == "qwen3_next") sizes.interleaved = Interleaved::kAll;
   sizes.nested = model.has("model.language_model.embed_tokens.weight");
 }
 

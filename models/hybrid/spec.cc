@@ -65,12 +65,15 @@ void add_recurrent(const HybridSpec& sizes, const HybridNames& names, const Adde
                             : std::vector<int64_t>{sizes.inner()});
     return;
   }
-  if (sizes.interleaved) {
+  if (sizes.interleaved == Interleaved::kAll) {
     layer.linear(names.qkv, sizes.channels() + sizes.inner(), sizes.width);
-    layer.linear(names.rate, 2 * sizes.recurrent_heads, sizes.width);
   } else {
     layer.linear(names.qkv, sizes.channels(), sizes.width);
     layer.linear(names.z, sizes.inner(), sizes.width);
+  }
+  if (sizes.is_qwen3_next()) {
+    layer.linear(names.rate, 2 * sizes.recurrent_heads, sizes.width);
+  } else {
     layer.linear(names.rate, sizes.recurrent_heads, sizes.width);
     layer.linear(names.dt, sizes.recurrent_heads, sizes.width);
   }
@@ -126,7 +129,8 @@ void add_experts(const HybridSpec& sizes, const HybridNames& names, const Adder&
 }
 
 // llama.cpp's names.
-HybridNames names_of_gguf(HybridStyle style, bool mixes) {
+HybridNames names_of_gguf(const HybridSpec& sizes) {
+  const HybridStyle style = sizes.style;
   HybridNames names = {.table = "token_embd",
                        .layers = "blk.",
                        .final_norm = "output_norm",
@@ -164,12 +168,14 @@ HybridNames names_of_gguf(HybridStyle style, bool mixes) {
                        .shared_gate = "ffn_gate_shexp.weight",
                        .shared_up = "ffn_up_shexp.weight",
                        .shared_down = "ffn_down_shexp.weight"};
-  if (style == HybridStyle::kGranite && mixes) {
+  if (style == HybridStyle::kGranite && sizes.experts.count > 0) {
     names.ffn_gate = "ffn_gate_shexp";
     names.ffn_up = "ffn_up_shexp";
     names.ffn_down = "ffn_down_shexp";
   }
   if (style == HybridStyle::kQwen35) names.ffn_norm = "post_attention_norm.weight";
+  if (sizes.is_qwen3_next()) names.rate = "ssm_ba";
+  if (sizes.interleaved == Interleaved::kAll) names.qkv = "ssm_in";
   if (style == HybridStyle::kFalconH1) names.ffn_norm = "ffn_norm";
   if (style == HybridStyle::kNemotronH) names.ffn_norm = "attn_norm.weight";
   if (style == HybridStyle::kLfm2) {
@@ -226,12 +232,12 @@ HybridNames usual_names() {
 }  // namespace
 
 HybridNames names_of(const HybridSpec& sizes) {
-  if (sizes.gguf) return names_of_gguf(sizes.style, sizes.experts.count > 0);
+  if (sizes.gguf) return names_of_gguf(sizes);
   HybridNames names = usual_names();
   switch (sizes.style) {
     case HybridStyle::kQwen35:
       names.recurrent = "linear_attn.";
-      if (sizes.interleaved) {
+      if (sizes.is_qwen3_next()) {
         names.qkv = "linear_attn.in_proj_qkvz";
         names.rate = "linear_attn.in_proj_ba";
         names.expert_gate = "mlp.experts.*.gate_proj.weight";
@@ -314,7 +320,7 @@ Recurrence recurrence_of(const HybridSpec& sizes) {
           .terms = GatedTerms{.decay = DecayKind::kSoftplus,
                               .norm = KeyNorm::kL2,
                               .decay_of_heads = true,
-                              .tiled_keys = sizes.gguf,
+                              .tiled_keys = sizes.gguf && !sizes.is_qwen3_next(),
                               .scale = static_cast<float>(1.0 / std::sqrt(double(sizes.dk))),
                               .delta = 1.0F}};
 }

@@ -24,6 +24,13 @@ enum class HybridStyle : uint8_t { kQwen35, kLfm2, kGranite, kFalconH1, kNemotro
 // The order of the gate and the norm of Mamba-2's output. kNone: a gate without a norm.
 enum class GatedNormKind : uint8_t { kNone, kGateFirst, kNormFirst };
 
+// Projections of Gated DeltaNet that one tensor has for each key head in turn (Qwen3-Next).
+enum class Interleaved : uint8_t {
+  kNone,
+  kRates,  // b and a
+  kAll,    // b and a; q, k, v and z
+};
+
 // Factors that scale activations. Each applies to the input or the output of one part of the
 // network.
 struct HybridFactors {
@@ -75,11 +82,11 @@ struct HybridSpec {
   ExpertSizes experts;
   float norm_eps = 1e-6F;
   HybridFactors factors;
-  bool interleaved = false;  // Qwen3-Next: projections of Gated DeltaNet are joined by key head
-  bool nested = false;       // Qwen3.5: tensors lie under model.language_model
-  bool gguf = false;         // the file was written by llama.cpp's converter
-  bool tied = false;         // the head is the embedding
-  int table_rows = 0;        // of the embedding and of the head: Spec::vocabulary, then padding
+  Interleaved interleaved = Interleaved::kNone;
+  bool nested = false;  // Qwen3.5: tensors lie under model.language_model
+  bool gguf = false;    // the file was written by llama.cpp's converter
+  bool tied = false;    // the head is the embedding
+  int table_rows = 0;   // of the embedding and of the head: Spec::vocabulary, then padding
 
   int depth() const { return static_cast<int>(layers.size()); }
   bool is_recurrent(int layer) const { return layers[layer] == 'r' || layers[layer] == 'b'; }
@@ -103,6 +110,7 @@ struct HybridSpec {
   bool has_recurrence() const { return has('r') || has('b'); }
   bool has_attention() const { return has('a') || has('b'); }
 
+  bool is_qwen3_next() const { return interleaved != Interleaved::kNone; }
   bool is_mamba2() const { return style >= HybridStyle::kGranite; }
   bool gates_attention() const { return style == HybridStyle::kQwen35; }
   bool norms_heads() const { return style <= HybridStyle::kLfm2; }  // of queries and keys
@@ -111,7 +119,7 @@ struct HybridSpec {
   // Whether one tensor has the rows of a gate and then those of `up`.
   bool joined_ffn() const { return style == HybridStyle::kGranite && !gguf; }
   bool joined_experts() const {
-    return (style == HybridStyle::kQwen35 && !interleaved && !gguf) || joined_ffn();
+    return (style == HybridStyle::kQwen35 && !is_qwen3_next() && !gguf) || joined_ffn();
   }
   // Whether a router decides how much the shared expert of an input counts.
   bool routes_shared() const { return style == HybridStyle::kQwen35; }
@@ -156,8 +164,8 @@ struct HybridNames {
   // Each of these follows the prefix `recurrent`. `rates`, `dt_bias` and `skip` are complete: no
   // ".weight" is added.
   const char *recurrent, *in, *convolution, *rates, *dt_bias, *skip, *gated_norm, *out;
-  // Projections of Gated DeltaNet. If interleaved, the tensor `qkv` also has the rows of z, and
-  // `rate` those of dt.
+  // Projections of Gated DeltaNet. An interleaved tensor `qkv` also has the rows of z, and an
+  // interleaved `rate` those of dt.
   const char *qkv, *z, *rate, *dt;
   // If joined_ffn(), the tensor `ffn_gate` also has the rows of ffn_up.
   const char *ffn_gate, *ffn_up, *ffn_down;

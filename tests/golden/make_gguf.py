@@ -20,6 +20,7 @@ llama-cpp-python.
 
 gguf/NAME/          config.json, model.safetensors and golden.bin of a random model, as make_hybrids.py describes
 gguf/NAME.gguf      the output of convert_hf_to_gguf.py for the folder, without a vocabulary
+gguf/qwen3next_joined.gguf  the same, with one tensor of q, k, v and z for each layer
 
 --check compares the equations of make_hybrids.py with the classes of transformers and writes nothing.
 """
@@ -31,6 +32,7 @@ import importlib
 import json
 import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +268,10 @@ NEMOTRON = {"hybrid_override_pattern": "MEM*E", "mlp_bias": False, "n_routed_exp
 NEMOTRON |= {"moe_intermediate_size": 14, "moe_shared_expert_intermediate_size": 18, "n_group": 1, "topk_group": 1}
 NEMOTRON |= {"n_shared_experts": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5, "moe_latent_size": None}
 HYBRIDS["nemotron_h_moe"] = ("bf16", HYBRIDS["nemotron_h"][1] | NEMOTRON)
+HYBRIDS["qwen3next"] = (
+    "bf16",
+    HYBRIDS["qwen35moe"][1] | {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next"},
+)
 
 
 # Part of a layer in Qwen3.5's files that predicts a second token. It is not used.
@@ -289,16 +295,34 @@ def write_hybrid(name: str) -> None:
     make_hybrids.write(str(OUT / name / "golden.bin"), make_hybrids.golden_of(values, head), "f32")
 
 
-def convert(name: str) -> None:
+def without_division(converter: Any) -> Any:
+    """The converter for Qwen3-Next, but it does not divide the tensor of q, k, v and z, as older versions did not."""
+
+    class Undivided(converter):
+        model_arch = converter.model_arch
+
+        def modify_tensors(self, data: Any, name: str, bid: int | None) -> Iterator[tuple[str, Any]]:
+            if "in_proj_qkvz" in name:
+                yield self.map_tensor_name(name), data
+            else:
+                yield from super().modify_tensors(data, name, bid)
+
+    return Undivided
+
+
+def convert(name: str, divides: bool = True) -> None:
     """Runs llama.cpp's converter like its command line, except for the vocabulary, which the model does not have."""
     conversion: Any = importlib.import_module("conversion")
     dtype, config = HYBRIDS[name]
     kinds = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f32": gguf.LlamaFileType.ALL_F32}
     converter = conversion.get_model_class(config["architectures"][0])
     converter.set_vocab = lambda self: self._set_vocab_none()
+    if not divides:
+        converter = without_division(converter)
     # Nemotron-H's config is given unchanged: transformers would add keys of experts, which mislead the converter.
     more = {"hparams": dict(config)} if name.startswith("nemotron_h") else {}
-    converter(OUT / name, kinds[dtype], OUT / f"{name}.gguf", **more).write()
+    path = OUT / (f"{name}.gguf" if divides else f"{name}_joined.gguf")
+    converter(OUT / name, kinds[dtype], path, **more).write()
 
 
 def check_hybrid(name: str) -> None:
@@ -332,6 +356,8 @@ def main() -> None:
         else:
             write_hybrid(name)
             convert(name)
+            if name == "qwen3next":
+                convert(name, divides=False)
 
 
 if __name__ == "__main__":

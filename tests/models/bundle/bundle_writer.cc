@@ -400,7 +400,7 @@ std::vector<Spec> small_family_specs() {
     specs.push_back(small_experts_spec(style));
   }
   Spec qwen3_next = small_experts_spec(HybridStyle::kQwen35);
-  std::get<HybridSpec>(qwen3_next.model).interleaved = true;
+  std::get<HybridSpec>(qwen3_next.model).interleaved = Interleaved::kAll;
   specs.push_back(std::move(qwen3_next));
   specs.push_back(small_softmax_spec());
   return specs;

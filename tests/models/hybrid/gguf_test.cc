@@ -58,6 +58,8 @@ constexpr KeyCase kCases[] = {
     {"lfm2moe", "leading_dense_block_count", "3", "except in LFM2, found 3"},
     {"lfm2moe", "expert_count", "0", "expert_count: expected an integer from 1 to 512, found 0"},
     {"qwen35moe", "expert_feed_forward_length", "null", "expected an integer from 1"},
+    {"qwen3next", "expert_count", "0", "expert_count: expected an integer from 1 to 512, found 0"},
+    {"qwen3next", "ssm.group_count", "3", "ssm.group_count: expected a divisor of the number of"},
     {"nemotron_h_moe", "expert_group_count", "2", "an integer from 0 to 1, found 2"},
     {"nemotron_h_moe", "moe_latent_size", "8", "a latent size of experts is not implemented"},
     {"nemotron_h_moe", "expert_weights_norm", "false", "expert_weights_norm: expected true"},
