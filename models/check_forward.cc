@@ -47,13 +47,14 @@ Result<float> score(Model& model, int32_t value) {
   }
 }
 
-// The first part of the state in slot 0 that has a number that is not finite, or "".
-std::string part_that_overflows(Model& model) {
-  std::vector<std::byte> state(static_cast<size_t>(model.layout().state_bytes));
+// The first part of the state in slot 0, after this number of inputs, that has a number that is not
+// finite, or "".
+std::string part_that_overflows(Model& model, int64_t inputs) {
+  std::vector<std::byte> state(static_cast<size_t>(model.layout().live_bytes(inputs)));
   model.read(0, 0, state);
   for (const StatePart& part : model.layout().parts) {
     if (part.type != DType::kF32) continue;
-    const int64_t entries = part.paged ? 1 : part.shape[0];  // the pages that these values use
+    const int64_t entries = part.paged ? StateLayout::pages_of(inputs) : part.shape[0];
     for (int64_t entry = 0; entry < entries; ++entry) {
       const std::byte* from = state.data() + part.offset + entry * part.stride;
       for (int64_t at = 0; at < part.entry_bytes(); at += sizeof(float)) {
@@ -80,10 +81,11 @@ Status check_forward(Model& model) {
     return overflows("the log-probability of value " + std::to_string(values[i]) + " at position " +
                      std::to_string(i) + " is " + std::to_string(*log_prob));
   }
-  const std::string part = part_that_overflows(model);
+  const int64_t inputs = std::ssize(values) - 1;
+  const std::string part = part_that_overflows(model, inputs);
   if (!part.empty()) {
-    return overflows("the state's part '" + part + "' overflows after " +
-                     std::to_string(values.size() - 1) + " values");
+    return overflows("the state's part '" + part + "' overflows after " + std::to_string(inputs) +
+                     " values");
   }
   return {};
 }

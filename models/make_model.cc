@@ -84,13 +84,13 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
   const StateLayout layout =
       lay_out(layers, backend, state_numerics(spec, backend, precision, cache), spec.positions,
               spec.head.kind == HeadKind::kCategorical ? limits.recent : 0);
+  const int64_t session_bytes =
+      layout.state_bytes + (limits.slots_of_session - 1) * layout.fixed_bytes();
   ModelLimits sized = limits;
   if (sized.steps == 0) sized.steps = backend.preferred_steps();
   try {
     auto network = family.make_network({bundle, backend, layout, limits, precision, cache});
     if (Status s = bundle.check_numbers(); !s.ok()) return s;
-    const int64_t session_bytes =
-        layout.state_bytes + (limits.slots_of_session - 1) * layout.fixed_bytes();
     if (sized.slots == 0) {
       sized.slots = slots_that_fit(backend.free_memory(), session_bytes, limits.slots_of_session);
     }
@@ -98,12 +98,13 @@ Result<std::unique_ptr<Model>> make_model(const Bundle& bundle, Backend& backend
   } catch (const WeightFault& fault) {
     return fault.status;
   } catch (const std::bad_alloc&) {
-    const int64_t mib = (layout.state_bytes * sized.slots + spec.parameters() * 4) >> 20;
+    const int sessions = sized.slots / limits.slots_of_session;
+    const int64_t mib = (session_bytes * sessions + spec.parameters() * 4) >> 20;
     const std::string about = "(about " + std::to_string(mib) + " MiB)";
     const std::string memory = bundle.directory + ": not enough memory for ";
     if (sized.slots == 0) return Status(Code::kResourceExhausted, memory + "the weights " + about);
-    return Status(Code::kResourceExhausted, memory + std::to_string(sized.slots) +
-                                                " states and the weights " + about +
+    return Status(Code::kResourceExhausted, memory + std::to_string(sessions) +
+                                                " sessions and the weights " + about +
                                                 "; lower the number of sessions" +
                                                 (layout.page_bytes > 0 ? ", or --context" : ""));
   }

@@ -109,6 +109,7 @@ Status describe_published(const Json& config, const WeightFiles& weights,
   if (!spec.ok()) return spec.status();
   bundle.spec = std::move(*spec);
   bundle.spec.name = name_of_directory(directory);
+  bundle.is_published = true;
   if (Status s = describe_text(directory, bundle); !s.ok()) return s;
   return describe_eos(config, directory, bundle);
 }

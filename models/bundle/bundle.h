@@ -22,8 +22,9 @@ namespace runnel {
 struct Bundle {
   std::string directory;  // or the GGUF file
   Spec spec;
-  std::map<std::string, Tensor, std::less<>> tensors;    // by name
-  std::shared_ptr<const TensorMemory> memory;            // holds the tensors
+  bool is_published = false;                           // config.json is that of the model's makers
+  std::map<std::string, Tensor, std::less<>> tensors;  // by name
+  std::shared_ptr<const TensorMemory> memory;          // holds the tensors
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: values are not text
 
   // Checks the elements of all tensors that have not been checked yet: memory->check().

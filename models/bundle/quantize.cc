@@ -90,7 +90,7 @@ class QuantizedFile {
 
   Result<Quantized> write(const std::string& path) {
     for (const auto& [name, tensor] : bundle_.tensors) {
-      if (std::ssize(name) <= gguf_bounds::kNameBytes) continue;
+      if (std::ssize(written_name(name)) <= gguf_bounds::kNameBytes) continue;
       return invalid_argument(
           bundle_.directory + ": tensor " + quote(name) + ": expected a name of at most " +
           std::to_string(gguf_bounds::kNameBytes) + " bytes, which a GGUF file can hold");
@@ -109,6 +109,14 @@ class QuantizedFile {
   }
 
  private:
+  // The name of a tensor in the file. Qwen3.5 is published with this part of names or without it.
+  // With it, they can be longer than a GGUF file allows.
+  std::string written_name(std::string name) const {
+    constexpr std::string_view kPart = "language_model.";
+    const size_t at = bundle_.is_published ? name.find(kPart) : std::string::npos;
+    return at == std::string::npos ? name : name.erase(at, kPart.size());
+  }
+
   StoredType type_of(std::string_view name, const Tensor& tensor) const {
     return is_large(name, tensor) ? type_ : tensor.type;
   }
@@ -123,7 +131,7 @@ class QuantizedFile {
     int64_t at = 0;
     for (const auto& [name, tensor] : bundle_.tensors) {
       const StoredType type = type_of(name, tensor);
-      put_string(text, name);
+      put_string(text, written_name(name));
       put(text, static_cast<uint32_t>(tensor.shape.size()));
       for (size_t i = tensor.shape.size(); i-- > 0;) put(text, uint64_t(tensor.shape[i]));
       put(text, gguf_type(type));

@@ -55,6 +55,20 @@ class Keys {
     fault(key, std::string("0, as ") + what + " not implemented", describe(*found));
   }
 
+  // A scale of rotary positions: only an absent key, 1 or 0, which means 1, is allowed.
+  void allow_one(const char* key) const {
+    const Json* const found = find(key);
+    if (found == nullptr || *found == 1 || *found == 0) return;
+    fault(key, "1, as scaled rotary positions are not implemented", describe(*found));
+  }
+  // Only true is allowed. An absent key means false.
+  void need_true(const char* key) const {
+    const Json* const found = find(key);
+    if (found != nullptr && *found == true) return;
+    fault(key, "true, all that is implemented",
+          found == nullptr ? "no such key, which means false" : describe(*found));
+  }
+
   int blocks() const { return size("block_count", kMaxLayers); }
 
   // An integer up to `max` for each of the first `depth` layers. The file has one integer for each
@@ -183,6 +197,11 @@ bool has(const PublishedModel& model, const HybridSpec& sizes, const char* lette
 
 void read_rotary(const Keys& keys, HybridSpec& sizes) {
   keys.allow("rope.scaling.type", "none");
+  keys.allow_one("rope.scaling.attn_factor");
+  if (keys.find("rope.scaling.type") == nullptr) {  // to llama.cpp, this means "linear"
+    keys.allow_one("rope.scaling.factor");
+    keys.allow_one("rope.scale_linear");
+  }
   sizes.rotated = keys.size_or("rope.dimension_count", sizes.head_size, 1, sizes.head_size);
   sizes.theta = keys.number_or("rope.freq_base", 10000.0, 1.0);
 }
@@ -265,7 +284,7 @@ void read_experts(const Keys& keys, HybridSpec& sizes) {
     keys.size_or("expert_group_count", 1, 0, 1);
     keys.size_or("expert_shared_count", 1, 1, 1);
     keys.allow_none("moe_latent_size", "a latent size of experts is");
-    keys.allow("expert_weights_norm", true);
+    keys.need_true("expert_weights_norm");
   } else {
     experts.first = keys.size_or("leading_dense_block_count", 0, 0, kMaxLayers);
   }

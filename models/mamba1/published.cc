@@ -39,7 +39,9 @@ void read_hugging_face(const PublishedConfig& config, Mamba1Spec& sizes) {
   sizes.taps = config.integer_or("conv_kernel", kTaps, 2, kMaxTaps);
   sizes.bias = config.boolean_or("use_bias", false);
   sizes.convolution_bias = config.boolean_or("use_conv_bias", true);
-  sizes.norm_eps = config.eps_or("layer_norm_epsilon", sizes.norm_eps);
+  for (const char* const key : {"layer_norm_epsilon", "norm_eps"}) {
+    sizes.norm_eps = config.eps_or(key, sizes.norm_eps);
+  }
   if (config.text_or("model_type", "") == "falcon_mamba") {
     sizes.mixer_eps = config.eps_or("mixer_rms_eps", kMixerEps);
   }

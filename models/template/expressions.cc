@@ -149,6 +149,10 @@ Arguments Interpreter::arguments(const Node& node) {
       for (Value& item : run_.items(evaluate(node.operands[i].operands[0]))) {
         all.positional.push_back(std::move(item));
       }
+      if (std::ssize(all.positional) > kMaxArguments) {
+        throw Fault{FaultKind::kLimit,
+                    "a call has more than " + std::to_string(kMaxArguments) + " arguments"};
+      }
       continue;
     }
     Value value = evaluate(node.operands[i]);

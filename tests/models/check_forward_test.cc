@@ -54,5 +54,55 @@ TEST(CheckForward, ALargeHeadOrLargeValuesAreRefused) {
   EXPECT_EQ(checked(small_symbol_spec(), 1e38F, "value_projection").code(), Code::kInvalidArgument);
 }
 
+// Counts the bytes of states that are read.
+class CountingModel final : public Model {
+ public:
+  explicit CountingModel(Model& to) : to_(to) {}
+
+  const Spec& spec() const override { return to_.spec(); }
+  const StateLayout& layout() const override { return to_.layout(); }
+  ModelLimits limits() const override { return to_.limits(); }
+  DeviceKind device() const override { return to_.device(); }
+  bool batch_changes_bits() const override { return to_.batch_changes_bits(); }
+  void set(SlotId slot, const Control& control, bool zero_state) override {
+    to_.set(slot, control, zero_state);
+  }
+  void penalize(SlotId slot, Penalized penalized) override { to_.penalize(slot, penalized); }
+  void copy(SlotId from, SlotId to, int64_t inputs) override { to_.copy(from, to, inputs); }
+  void read(SlotId slot, int64_t offset, std::span<std::byte> bytes) override {
+    bytes_read += std::ssize(bytes);
+    to_.read(slot, offset, bytes);
+  }
+  void write(SlotId slot, int64_t offset, std::span<const std::byte> bytes) override {
+    to_.write(slot, offset, bytes);
+  }
+  void copy_piece(SlotId from, SlotId to, int64_t offset, int64_t bytes) override {
+    to_.copy_piece(from, to, offset, bytes);
+  }
+  Ticket submit(std::span<const Row> rows, int steps) override { return to_.submit(rows, steps); }
+  Result<bool> collect(Ticket ticket, std::vector<Emitted>& out) override {
+    return to_.collect(ticket, out);
+  }
+
+  int64_t bytes_read = 0;
+
+ private:
+  Model& to_;
+};
+
+// With a long context, a state has gigabytes.
+TEST(CheckForward, OnlyPagesInUseAreRead) {
+  const auto backend = make_cpu_backend({});
+  ASSERT_TRUE(backend.ok());
+  const Bundle bundle = random_bundle(small_hybrid_spec(HybridStyle::kLfm2), 1);
+  const auto made = make_model(bundle, **backend, kLimits);
+  ASSERT_TRUE(made.ok());
+  CountingModel model(**made);
+  EXPECT_TRUE(check_forward(model).ok());
+  const StateLayout& layout = model.layout();
+  EXPECT_EQ(model.bytes_read, layout.fixed_bytes() + layout.page_bytes);
+  EXPECT_LT(model.bytes_read, layout.state_bytes);
+}
+
 }  // namespace
 }  // namespace runnel

@@ -1,5 +1,6 @@
 #include "models/make_model.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -7,10 +8,14 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "models/bundle/gguf.h"
+#include "models/families.h"
+#include "models/state/layout.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
 namespace {
+
+using testing::HasSubstr;
 
 TEST(MakeModel, TooManySlotsForTheMemoryAreRefused) {
   const auto backend = make_cpu_backend({});
@@ -20,7 +25,30 @@ TEST(MakeModel, TooManySlotsForTheMemoryAreRefused) {
                                 {.slots = 1 << 30, .rows = 1, .values = 1, .steps = 1});
   ASSERT_FALSE(model.ok());
   EXPECT_EQ(model.status().code(), Code::kResourceExhausted);
-  EXPECT_NE(model.status().message().find("lower the number of sessions"), std::string::npos);
+  EXPECT_THAT(model.status().message(), HasSubstr("lower the number of sessions"));
+}
+
+// Snapshots for rewinding take only the part of a state that does not grow.
+TEST(MakeModel, TheErrorSaysHowMuchMemoryTheSessionsNeed) {
+  const auto backend = make_cpu_backend({});
+  ASSERT_TRUE(backend.ok());
+  Spec spec = small_hybrid_spec(HybridStyle::kLfm2);
+  const auto layers = family_of(spec).layers(spec);
+  const int64_t whole = state_bytes_of(layers, spec.positions);
+  const int64_t snapshot = state_bytes_of(layers, 0);
+  constexpr int kSessions = 1 << 27, kSlots = 4;
+  const auto model = make_model(random_bundle(spec, 1), **backend,
+                                {.slots = kSessions * kSlots,
+                                 .slots_of_session = kSlots,
+                                 .rows = 1,
+                                 .values = 1,
+                                 .steps = 1});
+  ASSERT_FALSE(model.ok());
+  const std::string& message = model.status().message();
+  EXPECT_THAT(message, HasSubstr("not enough memory for 134217728 sessions and the weights"));
+  const int64_t mib = std::stoll(message.substr(message.find("(about ") + 7));
+  const int64_t expected = (whole + (kSlots - 1) * snapshot) * (kSessions >> 20);
+  EXPECT_NEAR(static_cast<double>(mib), static_cast<double>(expected), 0.1 * expected) << message;
 }
 
 TEST(MakeModel, StatesGetHalfOfTheFreeMemoryByDefault) {

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
+#include <string>
 
+#include "base/file.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/model_harness.h"
 
@@ -97,6 +100,31 @@ TEST_F(Quantize, EveryFamily) {
     ASSERT_EQ(found.size(), exact.size());
     for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(found[i], exact[i], 0.1F) << name << i;
   }
+}
+
+// Qwen3.5 with a vision part has longer names, which a GGUF file may not be able to hold.
+TEST_F(Quantize, LongNamesAreWrittenWithoutAPartThatMayBeMissing) {
+  const std::string from = "tests/golden/hybrid_qwen3_5", nested = dir_.path() + "/nested";
+  std::filesystem::create_directory(nested);
+  std::filesystem::copy(from + "/config.json", nested);
+  const std::string file = *read_file(from + "/model.safetensors", 1 << 24);
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, file.data(), sizeof(bytes));
+  std::string header = file.substr(sizeof(bytes), bytes);
+  for (size_t at = 0; (at = header.find("\"model.", at)) != std::string::npos; at += 8) {
+    header.insert(at + 7, "language_model.");
+  }
+  write_file(nested + "/model.safetensors",
+             safetensors_file(header, file.substr(sizeof(bytes) + bytes)));
+  const Bundle before = load(nested);
+  ASSERT_TRUE(before.tensors.contains("model.language_model.embed_tokens.weight"));
+  ASSERT_TRUE(quantize(before, StoredType::kQ8_0, out_).ok());
+  const Bundle after = load(out_);
+  EXPECT_TRUE(after.tensors.contains("model.embed_tokens.weight"));
+  const std::vector<int32_t> kValues = {22, 11, 18, 28, 31};
+  const std::vector<float> found = scores(after, Precision::kBlocks, kValues);
+  ASSERT_TRUE(quantize(load(from), StoredType::kQ8_0, out_ + "2").ok());
+  EXPECT_EQ(found, scores(load(out_ + "2"), Precision::kBlocks, kValues));
 }
 
 TEST_F(Quantize, RefusesUnsupportedBundlesAndExistingOutputs) {

@@ -83,6 +83,15 @@ TEST(GatedLinearPublished, TheWidthOfTheFeedForwardPartFollowsFromItsRatio) {
   EXPECT_EQ(std::get<GatedLinearSpec>(spec->model).ffn, 2816);
 }
 
+TEST(GatedLinearPublished, BothKeysOfMamba1sEpsAreRead) {
+  for (const char* const key : {"layer_norm_epsilon", "norm_eps"}) {
+    PublishedFiles published = read_published("mamba1");
+    published.config.erase("layer_norm_epsilon");
+    published.config[key] = 1e-3;
+    EXPECT_EQ(std::get<Mamba1Spec>(published.spec()->model).norm_eps, 1e-3F) << key;
+  }
+}
+
 TEST(GatedLinearPublished, KeysOfStateSpacesMamba1AreRead) {
   PublishedFiles published = read_published("mamba1_state_spaces");
   published.config["ssm_cfg"] = {{"layer", "Mamba1"}, {"d_state", 8}, {"d_conv", 3},

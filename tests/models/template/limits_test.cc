@@ -83,6 +83,14 @@ TEST(TemplateLimits, MacroDepth) {
   expect_limit(macro(jinja::kMaxMacroDepth + 1), jinja::kMaxMacroDepth);
 }
 
+TEST(TemplateLimits, Arguments) {
+  const auto call = [](int64_t items) {
+    return "{% set x = namespace() %}{{ 'x'.join(*[[]], *range(" + std::to_string(items) + ")) }}";
+  };
+  EXPECT_THAT(rendered(call(jinja::kMaxArguments - 1)).message(), HasSubstr("too many arguments"));
+  expect_limit(call(jinja::kMaxArguments), jinja::kMaxArguments);
+}
+
 TEST(TemplateLimits, DepthOfValues) {
   const auto nested = [](int depth) {
     return "{% set n = namespace(x=[]) %}{% for i in range(" + std::to_string(depth) +
