@@ -16,11 +16,11 @@ namespace runnel {
 namespace {
 
 // The session that a call works on: the named one, or a new one whose id is derived from the
-// request_id, so that a retry finds it. The id is empty if the call has neither.
+// request_id, so that a retry finds it, or given. The id is empty if there is none of these.
 SessionKey key_of(const GenerateRequest& request) {
   if (request.session) return {request.caller.name, *request.session};
-  if (request.request_id.empty() || !request.keep.value_or(false)) return {request.caller.name, ""};
-  return {request.caller.name, made_session_id(request.request_id)};
+  if (request.makes_named()) return {request.caller.name, made_session_id(request.request_id)};
+  return {request.caller.name, request.made};
 }
 
 // ABORTED if a sequence is not where its caller expects it.
@@ -87,6 +87,7 @@ void Admission::begin(std::unique_ptr<Generation> generation) {
 // Resolves the session that a generation starts from and opens the sessions of its samples. If it
 // is not OK, nothing has changed.
 Status Admission::try_admit(Generation& generation) {
+  if (generation.stream->cancelled()) return {Code::kCancelled, "the call was cancelled"};
   const std::shared_ptr<StoredCall>& stored = generation.request.stored;
   if (stored != nullptr && !stored->refusal.ok()) return stored->refusal;
   const Origin origin = {generation.request.session, generation.request.state};

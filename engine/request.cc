@@ -9,15 +9,24 @@
 
 namespace runnel {
 
-uint64_t seed_of(const std::string& request_id) {
-  if (!request_id.empty()) return hash_of(request_id);
+namespace {
+
+uint64_t random_bits() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+uint64_t seed_of(const std::string& request_id) {
+  return request_id.empty() ? random_bits() : hash_of(request_id);
 }
 
 std::string made_session_id(const std::string& request_id) {
   return "r-" + hex(hash_of(request_id));
 }
+
+std::string random_session_id() { return "s-" + hex(random_bits()) + hex(random_bits()); }
 
 void set_temperature(float temperature, Sampling& sampling) {
   if (temperature >= 0 && temperature < kLeastTemperature) {

@@ -77,6 +77,9 @@ struct GenerateRequest {
   // None: true if one sample continues a named session.
   std::optional<bool> keep;
   std::optional<int64_t> expected_position;
+  // The id of the session that the call makes, if it makes one and has no request_id. Empty: the
+  // engine draws one.
+  std::string made = {};
   // Names the call for a retry: the same request with the same id gets the same stream.
   std::string request_id;
   Delivery delivery;
@@ -105,6 +108,8 @@ uint64_t seed_of(const std::string& request_id);
 
 // The id of the session that a call with this request_id makes (makes_named()).
 std::string made_session_id(const std::string& request_id);
+// An id for a new session, of 128 bits from the system, because ids must not be guessable.
+std::string random_session_id();
 
 // Sets the temperature that a caller asks for. If it is below kLeastTemperature, sampling is
 // greedy.

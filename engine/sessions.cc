@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <random>
 #include <utility>
 
 #include "base/check.h"
@@ -17,12 +16,6 @@ namespace runnel {
 namespace {
 
 constexpr Duration kExpiryInterval = std::chrono::seconds(1);
-
-// Random bits from the system, because a session's id must not be guessable.
-uint64_t random_bits() {
-  std::random_device device;
-  return (uint64_t{device()} << 32) | device();
-}
 
 // Keeps one of the states that take_room() has counted in the count, for as long as it lives.
 std::shared_ptr<const void> counted_for(const Caller& caller) {
@@ -92,7 +85,7 @@ Result<Session*> Sessions::resolve_state(const std::string& name) {
 std::string Sessions::unused_id(const std::string& owner) {
   std::string id;
   do {
-    id = "s-" + hex(random_bits()) + hex(random_bits());
+    id = random_session_id();
   } while (table_.find({owner, id}) != nullptr);
   return id;
 }

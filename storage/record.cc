@@ -176,7 +176,7 @@ Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t leas
   } else {
     begun.outcome = FenceOutcome::kOk;
     begun.epoch = record.epoch = epoch_after(record.epoch, now);
-    begun.seed = same_call ? record.seed : claim.seed;
+    begun.seed = same_call && !claim.is_seed_given ? record.seed : claim.seed;
     record.owner = claim.owner;
     record.until = now + lease;
     record.begun = claim.request;

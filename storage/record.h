@@ -69,6 +69,7 @@ struct Claim {
   std::string owner;
   std::string request;  // the name of the call, by which the same call is recognized after a crash
   int64_t seed = 0;
+  bool is_seed_given = false;                     // else the same call keeps its earlier seed
   std::optional<int64_t> expected_position = {};  // none: any position
   bool after_cut_off = false;                     // may begin after another call was cut off
 };

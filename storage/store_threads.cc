@@ -34,6 +34,11 @@ void StoreThreads::add(std::shared_ptr<Job> job) {
   job->fail(status.with_retry_after(std::chrono::milliseconds(100)).with_reason("storage"));
 }
 
+void StoreThreads::extend(Job& job) {
+  std::lock_guard lock(mutex_);
+  job.until = clock_.now() + timeout_;
+}
+
 // True for the first caller only, which then calls `done`.
 bool StoreThreads::settle(const std::shared_ptr<Job>& job) {
   std::lock_guard lock(mutex_);

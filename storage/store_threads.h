@@ -35,14 +35,24 @@ class StoreThreads {
   template <typename T>
   void run(std::function<Result<T>()> work, std::function<void(Result<T>)> done,
            std::function<void(T)> late = {}) {
-    add(made(std::move(work), std::move(done), std::move(late)));
+    add(made(in_one_piece(std::move(work)), std::move(done), std::move(late)));
+  }
+
+  // Begins the timeout again, because the work has made progress.
+  using Progress = std::function<void()>;
+  // The same for work that copies a state piece by piece, however long that takes in all. It must
+  // call its argument before each piece.
+  template <typename T>
+  void run_in_pieces(std::function<Result<T>(const Progress&)> work,
+                     std::function<void(Result<T>)> done) {
+    add(made(std::move(work), std::move(done), std::function<void(T)>()));
   }
 
   // The same for a long job. Only one long job runs at a time, and the others wait, so that long
   // jobs do not use all threads.
   template <typename T>
   void run_in_turn(std::function<Result<T>()> work, std::function<void(Result<T>)> done) {
-    auto job = made(std::move(work), std::move(done), std::function<void(T)>());
+    auto job = made(in_one_piece(std::move(work)), std::move(done), std::function<void(T)>());
     job->in_turn = true;
     add(std::move(job));
   }
@@ -63,13 +73,18 @@ class StoreThreads {
   using Queue = std::deque<std::shared_ptr<Job>>;
 
   template <typename T>
-  std::shared_ptr<Job> made(std::function<Result<T>()> work, std::function<void(Result<T>)> done,
-                            std::function<void(T)> late) {
+  static std::function<Result<T>(const Progress&)> in_one_piece(std::function<Result<T>()> work) {
+    return [work = std::move(work)](const Progress&) { return work(); };
+  }
+
+  template <typename T>
+  std::shared_ptr<Job> made(std::function<Result<T>(const Progress&)> work,
+                            std::function<void(Result<T>)> done, std::function<void(T)> late) {
     auto job = std::make_shared<Job>();
     job->fail = done;
     job->run = [this, work = std::move(work), done = std::move(done),
                 late = std::move(late)](const std::shared_ptr<Job>& self) {
-      Result<T> outcome = within_memory(work);
+      Result<T> outcome = within_memory([&] { return work([this, &self] { extend(*self); }); });
       if (settle(self)) {
         done(std::move(outcome));
       } else if (late && outcome.ok()) {
@@ -80,6 +95,7 @@ class StoreThreads {
   }
 
   void add(std::shared_ptr<Job> job);
+  void extend(Job& job);
   bool settle(const std::shared_ptr<Job>& job);
   void fail(const std::shared_ptr<Job>& job, const Status& status);
   Queue::iterator next();

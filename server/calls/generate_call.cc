@@ -70,7 +70,8 @@ void GenerateCall::open_stored(std::shared_ptr<const ServedModel> model, Generat
   auto hold = state_.memory.take(bytes_of(request));
   if (!hold.ok()) return refuse(hold.status());
   const RequestDigest digest = digest_of(request);
-  if (!request.seed) request.seed = seed_of(request.request_id);
+  const bool is_seed_given = request.seed.has_value();
+  if (!is_seed_given) request.seed = seed_of(request.request_id);
   const std::string& id = request.request_id;
   const Sha256Digest name = id.empty() ? digest : sha256_of(std::as_bytes(std::span(id)));
   SessionUse use = {.id = request.session ? *request.session : made_session_id(id),
@@ -78,6 +79,7 @@ void GenerateCall::open_stored(std::shared_ptr<const ServedModel> model, Generat
                     .request = (id.empty() ? "" : std::string(kNamedCall)) + digits_of(name),
                     .digest = digits_of(digest),
                     .seed = *request.seed,
+                    .is_seed_given = is_seed_given,
                     .expected_position = request.expected_position};
   // A session that the call makes has no earlier position.
   if (!request.session) use.expected_position.reset();
@@ -115,10 +117,10 @@ Call::Step GenerateCall::start_stored(const Result<std::shared_ptr<StoredSession
     held_room_ = {};
     scored = scored_;
   }
-  const Stored stored = std::make_shared<std::shared_ptr<StoredSession>>(*opened);
-  is_stored_ = *stored != nullptr;
+  const auto stored = std::make_shared<OpenSession>(*opened);
+  is_stored_ = stored->session != nullptr;
   reads_stored_ = !is_stored_;
-  if (is_stored_) (*stored)->prepare(request);
+  if (is_stored_) stored->session->prepare(request);
   stored_ = stored;
   if (scored) {
     submit_scored(model(), std::move(request), *scored);
@@ -130,13 +132,30 @@ Call::Step GenerateCall::start_stored(const Result<std::shared_ptr<StoredSession
 
 // The session in the store. It belongs to the call until the result is released. A call that makes
 // a session gets one later.
-GenerateCall::Stored GenerateCall::use_stored(const GenerateRequest& request) {
+GenerateCall::Stored GenerateCall::use_stored(GenerateRequest& request) {
   Stored stored = stored_.lock();
   if (stored != nullptr || state_.kept == nullptr || token_room_ != nullptr) return stored;
-  stored = std::make_shared<std::shared_ptr<StoredSession>>();
+  stored = std::make_shared<OpenSession>();
   stored_ = stored;
   makes_stored_ = request.keep.value_or(false) && !request.session;
+  if (makes_stored_) request.made = random_session_id();
   return stored;
+}
+
+// A function that ends the call in the engine, and then releases its session. If the call has made
+// the session `made`, and has not adopted it, no client knows its name, so it is deleted.
+std::function<void()> GenerateCall::ender(std::shared_ptr<TokenStream> stream, Stored stored,
+                                          const std::string& made) {
+  if (made.empty()) {
+    return [stream = std::move(stream), session = let_session_end(), stored = std::move(stored)] {
+      stream->cancel();
+    };
+  }
+  return [stream = std::move(stream), stored = std::move(stored), model = model(),
+          key = SessionKey{caller().name, made}] {
+    stream->cancel();
+    if (!stored->is_adopted) model->engine->delete_session(key, [](const Status&) {});
+  };
 }
 
 // When the engine has named a session, the call takes it in the store, too, before its client
@@ -145,13 +164,14 @@ Status GenerateCall::adopt_made(const GenerateEvent& event) {
   const auto* const started = std::get_if<Started>(&event);
   if (!makes_stored_ || started == nullptr || started->session.empty()) return {};
   const Stored stored = stored_.lock();
-  if (stored == nullptr || *stored != nullptr) return {};
+  if (stored == nullptr || stored->session != nullptr) return {};
   auto adopted = state_.kept->adopt(model(), caller(), started->session, false);
   if (!adopted.ok()) {  // no client knows the session's name
     model()->engine->delete_session({caller().name, started->session}, [](const Status&) {});
     return adopted.status();
   }
-  *stored = std::move(*adopted);
+  stored->session = std::move(*adopted);
+  stored->is_adopted = true;
   is_stored_ = true;
   return {};
 }
@@ -179,7 +199,7 @@ Call::Step GenerateCall::save_session() {
     }
     call->wake();
   };
-  (*stored)->save(take_saved, logged_);
+  stored->session->save(take_saved, logged_);
   return Waiting();
 }
 
@@ -219,7 +239,8 @@ void GenerateCall::submit(std::shared_ptr<const ServedModel> model, GenerateRequ
   set_model(std::move(model));
   notes_prompt_ = request.turn.has_value();
   if (!notes_prompt_) note_given(std::ssize(request.prompt));
-  on_end([stream, session = let_session_end(), stored = use_stored(request)] { stream->cancel(); });
+  const Stored stored = use_stored(request);
+  on_end(ender(stream, stored, request.made));
   log_start(request);
   if (is_stored_) logged_ = loggable(request);
   if (Status s = engine.generate(std::move(request), stream); !s.ok()) refuse(s);

@@ -50,8 +50,12 @@ class GenerateCall final : public Call {
   void end(const Status& status) override;
 
  private:
-  // The session that the call has open in the store; null: none.
-  using Stored = std::shared_ptr<std::shared_ptr<StoredSession>>;
+  // The session that the call has open in the store.
+  struct OpenSession {
+    std::shared_ptr<StoredSession> session = nullptr;  // null: none, or none yet
+    std::atomic<bool> is_adopted = false;              // adopt_made() has set it
+  };
+  using Stored = std::shared_ptr<OpenSession>;
 
   GenerateCall(ServerContext& state, CallStart start, GenerateSink& sink);
   Step next() override;
@@ -60,7 +64,9 @@ class GenerateCall final : public Call {
                    std::optional<int> scored);
   Step start_stored(const Result<std::shared_ptr<StoredSession>>& opened);
   Status adopt_made(const GenerateEvent& event);
-  Stored use_stored(const GenerateRequest& request);
+  Stored use_stored(GenerateRequest& request);
+  std::function<void()> ender(std::shared_ptr<TokenStream> stream, Stored stored,
+                              const std::string& made);
   Step save_session();
   Step write_finished();
   void submit(std::shared_ptr<const ServedModel> model, GenerateRequest request);
@@ -102,7 +108,7 @@ class GenerateCall final : public Call {
   bool saves_ = false;         // StoredSession::save() has been called
   // The call, for the log of the session. None: the session's state must be saved instead.
   std::optional<LoggedCall> logged_;
-  std::weak_ptr<std::shared_ptr<StoredSession>> stored_;  // until the call releases it
+  std::weak_ptr<OpenSession> stored_;  // until the call releases it
   std::optional<Finished> finished_;   // held back until there is a token, or the session is saved
   std::shared_ptr<StateImage> image_;  // of the token; null: not asked for yet
 };

@@ -122,6 +122,7 @@ void StoredSession::open(Done done) {
   const Claim claim = {.owner = owner_,
                        .request = use_.request,
                        .seed = static_cast<int64_t>(use_.seed),
+                       .is_seed_given = use_.is_seed_given,
                        .expected_position = use_.expected_position,
                        .after_cut_off = use_.after_cut_off};
   const auto self = shared_from_this();
@@ -200,8 +201,10 @@ void StoredSession::check_copy() {
     // only while it keeps the session.
     const bool has_values = self->call_->before != nullptr || (is_current && copy.is_ours);
     if (self->repeats_ && !has_values) {
+      const auto refuse = [self](const Status&) { self->give_up(self->call_->refusal); };
+      if (here.ok() && !is_current) return self->drop_copy(refuse);
       if (is_current) mark_saved(*self->model_->engine, self->session(), record.position);
-      return self->give_up(self->call_->refusal);
+      return refuse({});
     }
     if (is_current) return self->finish_opening({});
     if (!here.ok()) return self->load();
@@ -222,8 +225,8 @@ void StoredSession::drop_copy(Done done) {
 void StoredSession::load() {
   if (Status s = take_room(kStateHeaderMemory); !s.ok()) return give_up(s);
   const auto self = shared_from_this();
-  kept_.threads().run<Stored>(
-      [self] { return self->read_stored(); },
+  kept_.threads().run_in_pieces<Stored>(
+      [self](const StoreThreads::Progress& progress) { return self->read_stored(progress); },
       [self](const Result<Stored>& stored) {
         // A call that only reads does not prevent others from replacing the state.
         const bool again = stored.status().code() == Code::kNotFound && self->epoch_ == 0;
@@ -255,7 +258,8 @@ void StoredSession::take_made(const Status& made, const std::shared_ptr<Replay>&
 }
 
 // Reads the state, and the log that follows it.
-Result<StoredSession::Stored> StoredSession::read_stored() const {
+Result<StoredSession::Stored> StoredSession::read_stored(
+    const StoreThreads::Progress& progress) const {
   const auto unusable = [this](const Status& status, const char* what) {
     const bool damaged = status.code() == Code::kInvalidArgument;
     return Status(damaged ? Code::kDataLoss : status.code(),
@@ -269,14 +273,14 @@ Result<StoredSession::Stored> StoredSession::read_stored() const {
     stored.replay = std::make_shared<Replay>(kept_, model_, session(), std::move(*calls));
   }
   if (record_.state == 0) return stored;
-  auto image = read_state();
+  auto image = read_state(progress);
   if (image.status().code() == Code::kNotFound) return epoch_ == 0 ? image.status() : missing();
   if (!image.ok()) return unusable(image.status(), "state");
   stored.image = std::make_shared<StateImage>(std::move(*image));
   return stored;
 }
 
-Result<StateImage> StoredSession::read_state() const {
+Result<StateImage> StoredSession::read_state(const StoreThreads::Progress& progress) const {
   const ServerContext& context = kept_.context();
   const SealKeys* const keys = context.seal_keys ? &*context.seal_keys : nullptr;
   const StateTarget target = {.spec = model_->engine->spec(),
@@ -291,8 +295,10 @@ Result<StateImage> StoredSession::read_state() const {
         return status.ok() ? Result<StateLayout>(target.layout) : Result<StateLayout>(status);
       },
       keys);
-  const Status loaded =
-      kept_.store().load(key_, record_, [&](auto bytes) { return reader.add(bytes); });
+  const Status loaded = kept_.store().load(key_, record_, [&](auto bytes) {
+    progress();
+    return reader.add(bytes);
+  });
   if (!loaded.ok()) return loaded;
   Result<StateImage> image = reader.finish();
   if (image.ok() && image->position != record_.state_at) {
@@ -475,18 +481,19 @@ void StoredSession::take_exported(const Status& status) {
   if (!status.ok()) return take_saved(status);
   position_ = image_->position;
   const auto self = shared_from_this();
-  kept_.threads().run<int64_t>(
-      [self, image = image_, call = call_->record.lock()] {
+  kept_.threads().run_in_pieces<int64_t>(
+      [self, image = image_, call = call_->record.lock()](const StoreThreads::Progress& progress) {
         Holder holder = self->holder(true);
         holder.answer = answer_of(call.get(), self->kept_.answer_bytes());
-        return self->write_state(std::move(*image), holder);
+        return self->write_state(std::move(*image), holder, progress);
       },
       [self](const Result<int64_t>& saved) { self->take_saved(saved); });
 }
 
 // Returns the epoch with which the state was written; 0 if another call has the session. A job that
 // takes too long runs on after this object has continued, so it has its own image.
-Result<int64_t> StoredSession::write_state(StateImage image, const Holder& holder) const {
+Result<int64_t> StoredSession::write_state(StateImage image, const Holder& holder,
+                                           const StoreThreads::Progress& progress) const {
   const NewSession made = {.owner = owner_,
                            .request = use_.request,
                            .answer = holder.answer,
@@ -494,7 +501,11 @@ Result<int64_t> StoredSession::write_state(StateImage image, const Holder& holde
                            .id = use_.id};
   if (empty_) return kept_.store().create(key_, made, nullptr);
   return save_file(kept_.context(), *model_, caller_.name, std::move(image),
-                   [&](const Snapshot& snapshot) -> Result<int64_t> {
+                   [&](Snapshot snapshot) -> Result<int64_t> {
+                     snapshot.next = [&progress, next = std::move(snapshot.next)] {
+                       progress();
+                       return next();
+                     };
                      if (epoch_ == 0) return kept_.store().create(key_, made, &snapshot);
                      const auto ended = kept_.store().end(key_, holder, &snapshot);
                      if (!ended.ok()) return ended.status();

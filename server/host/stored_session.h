@@ -19,6 +19,7 @@
 #include "server/host/served_models.h"
 #include "server/host/server_context.h"
 #include "storage/store.h"
+#include "storage/store_threads.h"
 
 namespace runnel {
 
@@ -32,6 +33,7 @@ struct SessionUse {
   std::string request = {};     // Claim::request
   std::string digest = {};      // of the whole request
   uint64_t seed = 0;            // Claim::seed
+  bool is_seed_given = false;   // Claim::is_seed_given
   std::optional<int64_t> expected_position = {};
   bool after_cut_off = false;  // Claim::after_cut_off
   // Ends the call, because another server has the session now, or the call was retried. Called on
@@ -113,8 +115,8 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void check_copy();
   void drop_copy(Done done);
   void load();
-  Result<Stored> read_stored() const;
-  Result<StateImage> read_state() const;
+  Result<Stored> read_stored(const StoreThreads::Progress& progress) const;
+  Result<StateImage> read_state(const StoreThreads::Progress& progress) const;
   void take_made(const Status& made, const std::shared_ptr<Replay>& replay);
   void give_up(const Status& status);
   Status missing() const;
@@ -127,7 +129,8 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   void make_image();
   void export_state();
   void take_exported(const Status& status);
-  Result<int64_t> write_state(StateImage image, const Holder& holder) const;
+  Result<int64_t> write_state(StateImage image, const Holder& holder,
+                              const StoreThreads::Progress& progress) const;
   void take_saved(const Result<int64_t>& saved);
   void end_unsaved(const Status& status);
   void finish(const Status& status);

@@ -1,4 +1,4 @@
-"""soak.py of bench/report: a run of a quarter of a minute against the program, and which curves count as flat."""
+"""soak.py of bench/report: a run of nine seconds against the program, and which curves count as flat."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class FlatTest(unittest.TestCase):
 class SoakTest(unittest.TestCase):
     def test_a_short_run_finds_no_fault(self):
         with tempfile.TemporaryDirectory() as folder:
-            words = [os.environ["RUNNEL"], folder, "--seconds", "15", "--sessions", "200", "--any-growth"]
+            words = [os.environ["RUNNEL"], folder, "--seconds", "9", "--sessions", "200", "--any-growth"]
             self.assertEqual(soak.main(words), 0)
             figures = json.loads(pathlib.Path(folder, "soak.json").read_text(encoding="utf-8"))
             self.assertEqual(sorted(os.listdir(folder)), ["soak.json", "soak.md", "soak.png"])

@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/product_library.h"
 #include "kernels/forwarding_backend.h"
+#include "tests/base/random_numbers.h"
 #include "tests/kernels/mirror_backend.h"
 
 namespace runnel {
@@ -128,10 +129,9 @@ std::vector<uint16_t> bf16_of(const std::vector<float>& numbers) {
 }
 
 std::vector<float> random_floats(int64_t count, uint32_t seed, float scale) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0F, scale);
+  RandomNumbers numbers(seed);
   std::vector<float> out(count);
-  for (float& x : out) x = normal(generator);
+  for (float& x : out) x = static_cast<float>(scale * numbers.normal());
   return out;
 }
 

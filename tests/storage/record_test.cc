@@ -177,5 +177,16 @@ TEST(Record, ARecreatedSessionHasNewEpochs) {
   EXPECT_FALSE(end_record(second, {"one/m", begun.epoch}, 1006, true));
 }
 
+TEST(Record, AnAttemptAfterACrashKeepsTheSeedUnlessItsCallerGivesOne) {
+  Record record = new_record({"one/m"}, 1000);
+  const Claim claim = {.owner = "one/m", .request = "id:a", .seed = 3};
+  ASSERT_EQ(begin_record(record, claim, 1000, 10, false).seed, 3);
+  Claim again = {.owner = "two/m", .request = "id:a", .seed = 4};
+  Record copy = record;
+  EXPECT_EQ(begin_record(copy, again, 2000, 10, false).seed, 3);
+  again.is_seed_given = true;
+  EXPECT_EQ(begin_record(record, again, 2000, 10, false).seed, 4);
+}
+
 }  // namespace
 }  // namespace runnel

@@ -8,6 +8,8 @@
 #include <latch>
 #include <new>
 #include <optional>
+#include <semaphore>
+#include <vector>
 
 #include "tests/base/eventually.h"
 
@@ -66,6 +68,39 @@ TEST(StoreThreads, CallersWaitAtMostTheTimeout) {
   }
   EXPECT_EQ(late, 3) << "the outcome that nobody waited for";
   EXPECT_EQ(ran, 0) << "a job that came too late is not begun";
+}
+
+// A state may take longer than the timeout, but not one of its pieces.
+TEST(StoreThreads, ProgressBeginsTheTimeoutAgain) {
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  std::counting_semaphore<> may_continue(0);
+  std::counting_semaphore<> has_continued(0);
+  std::vector<Result<int>> ends;
+  {
+    StoreThreads threads(1, 100, kTimeout, clock);
+    threads.run_in_pieces<int>(
+        [&](const StoreThreads::Progress& progress) -> Result<int> {
+          for (int piece = 0; piece < 6; ++piece) {
+            may_continue.acquire();
+            if (piece < 5) progress();
+            has_continued.release();
+          }
+          return 5;
+        },
+        [&](const Result<int>& n) { ends.push_back(n); });
+    for (int piece = 0; piece < 5; ++piece) {
+      clock.advance(kTimeout - std::chrono::milliseconds(1));
+      threads.tend();
+      may_continue.release();
+      has_continued.acquire();
+    }
+    EXPECT_TRUE(ends.empty());
+    clock.advance(kTimeout);
+    threads.tend();
+    may_continue.release();
+  }
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].status().code(), Code::kUnavailable) << "the last piece took too long";
 }
 
 TEST(StoreThreads, JobsInTurnRunOneAtATimeWhileOtherJobsRun) {

@@ -6,33 +6,14 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <numbers>
-#include <random>
 #include <utility>
 
 #include "base/check.h"
 #include "kernels/quantize_blocks.h"
+#include "tests/base/random_numbers.h"
 
 namespace runnel {
 namespace {
-
-// Normal numbers by the Box-Muller method: the standard library does not specify its own method.
-class Normal {
- public:
-  explicit Normal(uint64_t seed) : bits_(seed) {}
-
-  float operator()(double mean, double deviation) {
-    const double radius = std::sqrt(-2.0 * std::log(uniform()));
-    const double angle = 2.0 * std::numbers::pi * uniform();
-    return static_cast<float>(mean + deviation * radius * std::cos(angle));
-  }
-
- private:
-  // A uniform number in (0, 1).
-  double uniform() { return (static_cast<double>(bits_() >> 12) + 0.5) * 0x1p-52; }
-
-  std::mt19937_64 bits_;
-};
 
 std::vector<float> sinusoids(int64_t length, int width) {
   std::vector<float> table;
@@ -51,7 +32,7 @@ bool is_norm(const std::string& name) {
   return name.find("norm") != std::string::npos || name.find("ln") != std::string::npos;
 }
 
-std::vector<float> random_tensor(const ExpectedTensor& tensor, Normal& normal) {
+std::vector<float> random_tensor(const ExpectedTensor& tensor, RandomNumbers& numbers) {
   int64_t elements = 1;
   for (const int64_t size : tensor.shape) elements *= size;
   double mean = 0.0;
@@ -70,7 +51,9 @@ std::vector<float> random_tensor(const ExpectedTensor& tensor, Normal& normal) {
     mean = 1.0;
   }
   std::vector<float> values(elements);
-  for (float& value : values) value = normal(mean, deviation);
+  for (float& value : values) {
+    value = static_cast<float>(mean + deviation * numbers.normal());
+  }
   return values;
 }
 
@@ -407,12 +390,12 @@ std::vector<Spec> small_family_specs() {
 }
 
 TensorMap random_tensors(const Spec& spec, uint64_t seed) {
-  Normal normal(seed);
+  RandomNumbers numbers(seed);
   TensorMap tensors;
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
     tensors[tensor.name] = tensor.name == "pos_embedding.pe"
                                ? sinusoids(spec.positions, sizes_of(spec).position_width())
-                               : random_tensor(tensor, normal);
+                               : random_tensor(tensor, numbers);
   }
   return tensors;
 }

@@ -18,6 +18,8 @@
 #include "engine/account_usage.h"
 #include "server/calls/generate_call.h"
 #include "server/calls/scoring_call.h"
+#include "server/host/kept_sessions.h"
+#include "storage/memory_store.h"
 #include "tests/engine/harness.h"
 #include "tests/server/test_models.h"
 
@@ -249,6 +251,34 @@ TEST(GenerateCall, ACallCancelledBeforeItsStartUsesNoState) {
   EXPECT_EQ(door.ending.wait().code(), Code::kCancelled);
   door.call->start(service.model(), request_for(1 << 20));
   EXPECT_TRUE(eventually([&] { return service.sessions_free() == 8; }));
+}
+
+// With a store, nobody could find or evict the session.
+TEST(GenerateCall, ASessionWhoseNameNobodyHasHeardEndsWithItsCall) {
+  Service service(served_fake("fake"));
+  const auto store = std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(),
+                                                   StoreSettings().times, service.clock);
+  service.state.kept = std::make_unique<KeptSessions>(service.state, store, StorageOptions());
+  const int64_t slots = service.sessions_free();
+  GenerateDoor other(service);
+  GenerateRequest request = request_for(1 << 20);
+  request.samples = static_cast<int>(slots);
+  other.call->start(service.model(), request);
+  ASSERT_TRUE(eventually([&] { return service.sessions_free() == 0; }));
+  GenerateDoor waits(service);
+  waits.takes = false;
+  request = request_for(5);
+  request.keep = true;
+  request.max_queue_time = std::chrono::hours(1);
+  waits.call->start(service.model(), request);
+  ASSERT_TRUE(eventually([&] { return waits.holds.load(); }));
+  other.call->cancel();
+  ASSERT_TRUE(eventually([&] { return service.sessions_free() == slots - 1; }));
+  EXPECT_FALSE(waits.started) << "only its place in the queue was written";
+  waits.call->cancel();
+  waits.call->written(false);
+  EXPECT_EQ(waits.ending.wait().code(), Code::kCancelled);
+  EXPECT_TRUE(eventually([&] { return service.sessions_free() == slots; }));
 }
 
 TEST(GenerateCall, AReaderThatNeverReadsIsCutOff) {

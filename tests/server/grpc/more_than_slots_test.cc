@@ -119,6 +119,26 @@ TEST_F(MoreThanSlots, TheSessionThatIsIdleLongestIsEvicted) {
   EXPECT_EQ(loads_, 1);
 }
 
+// Another server has made the call, and its answer was not kept.
+TEST_F(MoreThanSlots, ARefusedRetryLeavesNoStaleState) {
+  ServerOptions options;
+  options.host.storage.answer_bytes = 0;
+  const auto shelf = std::make_shared<MemoryShelf>();
+  const auto server = [&] {
+    options.host.storage.store =
+        std::make_shared<MemoryStore>(shelf, StoreSettings().times, real_clock());
+    return std::make_unique<TestServer>(model(kSlots), options);
+  };
+  const auto one = server(), two = server();
+  ASSERT_TRUE(one->create("a").ok());
+  ASSERT_TRUE(one->generate(call("a")).status.ok());
+  v1::GenerateRequest request = call("a");
+  request.set_request_id("b");
+  ASSERT_TRUE(two->generate(request).status.ok());
+  EXPECT_EQ(one->generate(request).status.error_code(), grpc::StatusCode::ABORTED);
+  one->expect_free(kSlots);
+}
+
 TEST_F(MoreThanSlots, ASessionWithACallKeepsItsSlot) {
   for (int i = 0; i <= kSlots; ++i) ASSERT_TRUE(test_.create(name(i)).ok());
   std::vector<std::unique_ptr<OpenCall>> calls;
