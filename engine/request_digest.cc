@@ -78,8 +78,8 @@ RequestDigest digest_of(const GenerateRequest& request) {
   // Names every field, so that a new one does not compile before it is added here.
   const auto& [caller, model, session, state, prompt, turn, begin, shared, samples, max_values,
                max_time, max_queue_time, seed, sampling, penalties, stop, stop_text, end_of_turn,
-               ignore_eos, tokenizer, top_log_probs, keep, expected_position, request_id, delivery,
-               stored, came, held_bytes] = request;
+               ignore_eos, tokenizer, top_log_probs, keep, expected_position, made, request_id,
+               delivery, stored, came, held_bytes] = request;
   static_cast<void>(model);  // the model may be named by an alias
   static_cast<void>(tokenizer);
   static_cast<void>(max_queue_time);  // does not change the answer
@@ -87,6 +87,7 @@ RequestDigest digest_of(const GenerateRequest& request) {
   static_cast<void>(stored);          // likewise
   static_cast<void>(held_bytes);      // follows from the rest
   static_cast<void>(shared);          // does not change any value
+  static_cast<void>(made);            // the server draws it
   Digester digester;
   digester.add_all(caller.name, session, state, prompt, turn, begin, samples, max_values, max_time,
                    seed, sampling, penalties, stop, stop_text, end_of_turn, ignore_eos,

@@ -39,7 +39,8 @@ void read_hugging_face(const PublishedConfig& config, Mamba1Spec& sizes) {
   sizes.taps = config.integer_or("conv_kernel", kTaps, 2, kMaxTaps);
   sizes.bias = config.boolean_or("use_bias", false);
   sizes.convolution_bias = config.boolean_or("use_conv_bias", true);
-  for (const char* const key : {"layer_norm_epsilon", "norm_eps"}) {
+  // norm_eps is flash-linear-attention's name.
+  for (const char* const key : {"norm_eps", "layer_norm_epsilon"}) {
     sizes.norm_eps = config.eps_or(key, sizes.norm_eps);
   }
   if (config.text_or("model_type", "") == "falcon_mamba") {

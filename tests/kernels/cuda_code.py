@@ -120,11 +120,11 @@ def parse_code(text):
             continue
         elif match := LABEL.match(line):
             labels[match.group(1)] = code.instructions[-1].address + 16 if code.instructions else 0
-        elif match := LINE.search(line):
+        elif "//## File" in line and (match := LINE.search(line)):
             if line_is_first:
                 lines = []
             line_is_first = False
-            lines.append((pathlib.PurePath(match.group(1)).name, int(match.group(2))))
+            lines.append((match.group(1).rpartition("/")[2], int(match.group(2))))
             code.lines.add(lines[-1])
         elif match := INSTRUCTION.match(line):
             address, opcode, operands = match.groups()

@@ -147,12 +147,19 @@ reference::Vector expected(const Mixture& mixture, int row) {
   return out;
 }
 
-void expect_close(const Mixture& mixture, const std::vector<float>& found) {
+std::vector<reference::Vector> all_expected(const Mixture& mixture) {
+  std::vector<reference::Vector> rows;
+  for (int row = 0; row < mixture.rows; ++row) rows.push_back(expected(mixture, row));
+  return rows;
+}
+
+// `wanted`: at least as many rows as the mixture has.
+void expect_close(const Mixture& mixture, const std::vector<float>& found,
+                  const std::vector<reference::Vector>& wanted) {
   for (int row = 0; row < mixture.rows; ++row) {
-    const reference::Vector wanted = expected(mixture, row);
     for (int c = 0; c < mixture.in; ++c) {
-      ASSERT_NEAR(found[static_cast<size_t>(row) * mixture.in + c], wanted[c],
-                  2e-5 * std::max(1.0, std::abs(wanted[c])))
+      ASSERT_NEAR(found[static_cast<size_t>(row) * mixture.in + c], wanted[row][c],
+                  2e-5 * std::max(1.0, std::abs(wanted[row][c])))
           << mixture.in << " x " << mixture.inner << ", " << mixture.router.chosen << " of "
           << mixture.count << ", row " << row;
     }
@@ -161,20 +168,37 @@ void expect_close(const Mixture& mixture, const std::vector<float>& found) {
 
 class ExpertsTest : public KernelTest {};
 
-TEST_P(ExpertsTest, MatchesReference) {
+// A mixture with up to this many rows, and its expected outputs, which take longer to compute than
+// the outputs of a backend.
+constexpr int kMostRows = 80;
+struct Case {
+  explicit Case(const Mixture& mixture) : mixture(mixture), wanted(all_expected(mixture)) {}
+
+  Mixture mixture;
+  std::vector<reference::Vector> wanted;
+};
+
+std::vector<Case> make_cases() {
   constexpr int kShapes[][4] = {{1, 1, 1, 1},     {17, 3, 2, 2},   {32, 33, 5, 2},
                                 {100, 64, 12, 5}, {20, 40, 64, 8}, {300, 70, 6, 6}};
+  std::vector<Case> cases;
   for (const auto& [in, inner, count, chosen] : kShapes) {
-    for (const int rows : {1, 2, 5, 33, 80}) {
-      const Mixture mixture(rows, in, inner, count, chosen);
-      expect_close(mixture, run(backend(), mixture, 0, rows));
-      const Mixture by_sigmoid = mixture.by_sigmoid();
-      expect_close(by_sigmoid, run(backend(), by_sigmoid, 0, rows));
-      const Mixture without_gates = mixture.without_gates();
-      expect_close(without_gates, run(backend(), without_gates, 0, rows));
-      if (chosen == count) continue;
-      const Mixture with_shared = mixture.with_shared();
-      expect_close(with_shared, run(backend(), with_shared, 0, rows));
+    const Mixture mixture(kMostRows, in, inner, count, chosen);
+    cases.emplace_back(mixture);
+    cases.emplace_back(mixture.by_sigmoid());
+    cases.emplace_back(mixture.without_gates());
+    if (chosen < count) cases.emplace_back(mixture.with_shared());
+  }
+  return cases;
+}
+
+TEST_P(ExpertsTest, MatchesReference) {
+  static const std::vector<Case> kCases = make_cases();
+  for (const Case& one : kCases) {
+    for (const int rows : {1, 2, 5, 33, kMostRows}) {
+      Mixture mixture = one.mixture;
+      mixture.rows = rows;
+      expect_close(mixture, run(backend(), mixture, 0, rows), one.wanted);
     }
   }
 }
@@ -200,7 +224,7 @@ TEST_P(ExpertsTest, BitsDoNotDependOnTheBatch) {
 TEST_P(ExpertsTest, AnExpertMayHaveAllRows) {
   Mixture mixture(100, 40, 33, 6, 1);
   for (int row = 0; row < mixture.rows; ++row) mixture.scores[size_t{6} * row + 4] = 50.0F;
-  expect_close(mixture, run(backend(), mixture, 0, 100));
+  expect_close(mixture, run(backend(), mixture, 0, 100), all_expected(mixture));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ExpertsTest, testing::ValuesIn(all_backends()), setup_name);

@@ -44,7 +44,7 @@ TEST(MakeModel, TheErrorSaysHowMuchMemoryTheSessionsNeed) {
                                  .values = 1,
                                  .steps = 1});
   ASSERT_FALSE(model.ok());
-  const std::string& message = model.status().message();
+  const std::string message = model.status().message();
   EXPECT_THAT(message, HasSubstr("not enough memory for 134217728 sessions and the weights"));
   const int64_t mib = std::stoll(message.substr(message.find("(about ") + 7));
   const int64_t expected = (whole + (kSlots - 1) * snapshot) * (kSessions >> 20);
