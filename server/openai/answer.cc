@@ -60,7 +60,7 @@ class Part final : public GenerateSink {
   void send_held() { send(std::exchange(held_, "")); }
   bool holds() const { return !held_.empty(); }
   void drop_held() { held_.clear(); }
-  // Notes that the part runs or waits for a state. Returns false if this was known.
+  // Notes that the part has a state or waits for one. Returns false if this was known.
   bool settle() { return !std::exchange(settled_, true); }
   void go_on() { call_->written(true); }
   // Continues later, because the call may be in the middle of its turn.
@@ -68,6 +68,7 @@ class Part final : public GenerateSink {
 
  private:
   void write(const GenerateEvent& event) override;
+  void begin_scores() override;
   void take_scores(const ScoredChunk& scores) override;
   void take_token(std::string token) override;
   void finish(const Status& status) override;
@@ -96,7 +97,7 @@ class Part final : public GenerateSink {
   MemoryBudget::Hold room_;
   // Under the answer's mutex.
   std::string held_;      // waits for the head of the answer
-  bool settled_ = false;  // the part runs, or waits for a state
+  bool settled_ = false;  // the part has a state or waits for one
   std::shared_ptr<GenerateCall> call_;
 };
 
@@ -115,8 +116,8 @@ class Answer final : public std::enable_shared_from_this<Answer> {
 
   // --- Parts ---
 
-  // A part's call waits for a state. May be called several times.
-  void queued(Part& part) { settle(part); }
+  // A part's call scores its prompt, or waits for a state. May be called several times.
+  void settle(Part& part);
   // A part's call has been admitted, and keeps its sequence as this session; "" if it keeps none.
   void started(Part& part, const std::string& session);
   // If the events must wait, they are moved to `held`.
@@ -134,7 +135,6 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   bool take_turn();
   Part& enter_next();
   void start_part(Part& part);
-  void settle(Part& part);
   Status open(Fault fault);
   Status note(Fault fault);
   void end_all(const Status& status);
@@ -151,15 +151,15 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   std::vector<std::unique_ptr<Part>> parts_;  // all made before the first starts
 
   std::mutex mutex_;
-  size_t turns_ = 0;     // parts that have had their turn, which are the first ones
-  size_t entered_ = 0;   // of these, the parts whose calls are live or have ended
-  size_t starting_ = 1;  // the parts that start at once, without the settled ones
-  size_t running_ = 1;   // parts that had their turn and have not finished, and start()
-  bool runs_ = false;    // a part has been admitted
-  bool begun_ = false;   // the head has been sent
-  bool open_ = false;    // start() is done
-  bool ended_ = false;   // every part that has entered was told to end
-  Fault fault_;          // the first fault
+  size_t turns_ = 0;       // parts that have had their turn, which are the first ones
+  size_t entered_ = 0;     // of these, the parts whose calls are live or have ended
+  size_t starting_ = 1;    // the parts that start at once, without the settled ones
+  size_t running_ = 1;     // parts that had their turn and have not finished, and start()
+  bool admitted_ = false;  // a part has been admitted
+  bool begun_ = false;     // the head has been sent
+  bool open_ = false;      // start() is done
+  bool ended_ = false;     // every part that has entered was told to end
+  Fault fault_;            // the first fault
 };
 
 // --- Part ---
@@ -216,6 +216,9 @@ int64_t Part::bytes_of_scores() const {
   return std::ssize(prompt_.values) * (static_cast<int64_t>(sizeof(float)) + top + in_choices);
 }
 
+// Scoring can take longer than other parts may hold their events.
+void Part::begin_scores() { answer_.settle(*this); }
+
 void Part::take_scores(const ScoredChunk& scores) {
   kind_->take_scores(std::exchange(prompt_.values, {}), scores, choices_);
 }
@@ -231,7 +234,7 @@ void Part::write(const GenerateEvent& event) {
 }
 
 void Part::take(const Queued& /*queued*/) {
-  answer_.queued(*this);
+  answer_.settle(*this);
   go_on_later();
 }
 
@@ -423,21 +426,21 @@ void Answer::started(Part& part, const std::string& session) {
     std::lock_guard lock(mutex_);
     const std::string& id = session.empty() ? request_.call.session.value_or("") : session;
     if (!id.empty() && !begun_ && fault_.ok()) reply_.set_header(kSessionHeader, id);
-    runs_ = true;
+    admitted_ = true;
   }
   settle(part);
 }
 
-// The part runs, or waits for a state. Sends the head of a stream once this is true of every part
-// that starts at once, and one of them runs. The head does not wait until all run: a waiting part
-// may need the state of a running one, which cannot end before its events are sent.
+// Sends the head of a stream once every part that starts at once is settled, and one of them has
+// been admitted. The head does not wait until all have been: a waiting part may need the state of
+// an admitted one, which cannot end before its events are sent.
 void Answer::settle(Part& part) {
   std::vector<Part*> holding;
   {
     std::lock_guard lock(mutex_);
     if (begun_ || !request_.stream || !fault_.ok()) return;
     if (part.settle()) --starting_;
-    if (starting_ > 0 || !runs_) return;
+    if (starting_ > 0 || !admitted_) return;
     begin_events(reply_);
     begun_ = true;
     for (const auto& other : parts_) {

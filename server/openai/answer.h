@@ -11,8 +11,8 @@ namespace runnel {
 
 // Answers a request. Each of its prompts is a Generate call of method `rpc`, which must have static
 // storage. If one fails, all end. The head of a stream is sent when each of the prompts that start
-// at once has been admitted or waits for a state, and at least one has been admitted. `state` must
-// outlive the calls, which it counts.
+// at once has a state or waits for one, and at least one has been admitted. `state` must outlive
+// the calls, which it counts.
 void start_answer(ServerContext& state, const char* rpc, std::unique_ptr<AnswerKind> kind,
                   const HttpRequest& request, HttpReply reply);
 

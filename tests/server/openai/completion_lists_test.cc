@@ -133,6 +133,18 @@ TEST(Completions, AStreamOfPromptsBeginsWhileOneWaits) {
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 3; }));
 }
 
+// The empty prompt is not scored, so it runs at once, and the other one waits to be scored.
+TEST(Completions, AStreamOfPromptsBeginsWhileOneWaitsToBeScored) {
+  const OpenAiServer test({}, narrow_model(2, fake_spec(0, true)));
+  keep_session(test);
+  Json body = request(Json::array({"", "ab"}), kManyValues);
+  body["echo"] = true;
+  body["logprobs"] = 0;
+  body["max_queue_time"] = 600;
+  check_stream(test, body);
+  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 1; }));
+}
+
 TEST(Completions, APromptThatWaitsTooLongEndsAStreamThatHasBegun) {
   const OpenAiServer test({}, narrow_model(2));
   keep_session(test);
