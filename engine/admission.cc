@@ -403,9 +403,10 @@ void Admission::feed(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
   call->scored = std::move(answers);
   if (is_admitted) {
     score(*call);
-  } else {
-    begin(call, false);
+    return;
   }
+  begin(call, false);
+  if (call->done && call->accepted) call->accepted();  // otherwise the call has its answer
 }
 
 // Gives a Score call its slot and its first message, lets it wait, or refuses it.

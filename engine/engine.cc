@@ -147,7 +147,8 @@ Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> st
 
 Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller, const Origin& origin,
                                                        bool begin, bool keep,
-                                                       Duration max_queue_time, int top_log_probs) {
+                                                       Duration max_queue_time, int top_log_probs,
+                                                       std::function<void()> accepted) {
   if (Status s = scheduler_->refusal(); !s.ok()) return s;
   if (keep && !origin.session) {
     return invalid_argument(place_of(fields::kKeep) +
@@ -161,7 +162,8 @@ Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller, con
   if (Status s = validate_queue_time(max_queue_time); !s.ok()) return s;
   if (Status s = validate_top_log_probs(top_log_probs, model_->spec()); !s.ok()) return s;
   if (Status s = scheduler_->check_pace(caller); !s.ok()) return s;
-  return std::make_shared<ScoreCall>(caller, origin, begin, keep, max_queue_time, top_log_probs);
+  return std::make_shared<ScoreCall>(caller, origin, begin, keep, max_queue_time, top_log_probs,
+                                     std::move(accepted));
 }
 
 Status Engine::score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,

@@ -73,10 +73,12 @@ class Engine {
   //   `max_queue_time`.
   // - `top_log_probs`: how many of the most likely values are returned at each position;
   //   INVALID_ARGUMENT as for a generation.
+  // - `accepted`: called once the first message has a slot or waits for one. May be empty.
   Result<std::shared_ptr<ScoreCall>> start_score(const Caller& caller, const Origin& origin,
                                                  bool begin = false, bool keep = false,
                                                  Duration max_queue_time = Duration(0),
-                                                 int top_log_probs = 0);
+                                                 int top_log_probs = 0,
+                                                 std::function<void()> accepted = {});
   // Gives the call the values of the next message. If the result is OK, `done` is called exactly
   // once. The next message may be given after that.
   Status score(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,

@@ -15,13 +15,14 @@ namespace runnel {
 class ScoreCall {
  public:
   ScoreCall(Caller caller, Origin origin, bool begin, bool keep, Duration max_queue_time,
-            int top_log_probs)
+            int top_log_probs, std::function<void()> accepted)
       : caller(std::move(caller)),
         origin(std::move(origin)),
         begin(begin),
         keep(keep),
         max_queue_time(max_queue_time),
-        top_log_probs(top_log_probs) {}
+        top_log_probs(top_log_probs),
+        accepted(std::move(accepted)) {}
 
   const Caller caller;
   const Origin origin;
@@ -29,6 +30,8 @@ class ScoreCall {
   const bool keep;   // the call continues the session that it starts from
   const Duration max_queue_time;  // how long its first message may wait for a slot
   const int top_log_probs;        // how many of the most likely values to return at each position
+  // Called once the first message has a slot or waits for one. May be empty.
+  const std::function<void()> accepted;
   std::atomic<bool> cancelled{false};
   std::atomic<bool> admitted{false};  // whether it has had a slot
   TimePoint asked{};                  // when the engine got the last message

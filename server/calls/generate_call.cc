@@ -249,9 +249,20 @@ void GenerateCall::submit(std::shared_ptr<const ServedModel> model, GenerateRequ
 void GenerateCall::submit_scored(std::shared_ptr<const ServedModel> model, GenerateRequest request,
                                  int top_log_probs) {
   Engine& engine = *model->engine;
+  const std::weak_ptr<GenerateCall> weak =
+      std::static_pointer_cast<GenerateCall>(shared_from_this());
+  const auto accepted = [weak] {
+    const auto call = weak.lock();
+    if (call == nullptr) return;
+    {
+      std::lock_guard lock(call->mutex_);
+      call->score_accepted_ = true;
+    }
+    call->wake();
+  };
   const auto scoring =
       engine.start_score(caller(), {request.session, request.state, {}, request.model},
-                         request.begin, false, request.max_queue_time, top_log_probs);
+                         request.begin, false, request.max_queue_time, top_log_probs, accepted);
   if (!scoring.ok()) return refuse(scoring.status());
   std::vector<int32_t> values = request.prompt;
   {
@@ -261,8 +272,6 @@ void GenerateCall::submit_scored(std::shared_ptr<const ServedModel> model, Gener
   set_model(model);
   on_end(
       [model, scoring = *scoring, stored = stored_.lock()] { model->engine->end_score(scoring); });
-  const std::weak_ptr<GenerateCall> weak =
-      std::static_pointer_cast<GenerateCall>(shared_from_this());
   const Status status =
       engine.score(*scoring, std::move(values), [weak](Result<ScoredChunk> scores) {
         const auto call = weak.lock();
@@ -410,16 +419,19 @@ void GenerateCall::end(const Status& status) {
 Call::Step GenerateCall::next() {
   std::shared_ptr<TokenStream> stream;
   std::optional<Result<ScoredChunk>> scores;
+  bool score_accepted = false;
   std::optional<Status> opened;
   std::optional<Result<std::shared_ptr<StoredSession>>> stored;
   {
     std::lock_guard lock(mutex_);
     stream = stream_;
     scores.swap(scores_);
+    score_accepted = std::exchange(score_accepted_, false);
     opened.swap(opened_);
     stored.swap(opened_stored_);
   }
   if (stored) return start_stored(*stored);
+  if (score_accepted) sink_.begin_scores();
   if (scores) return take_scores(*scores);
   if (opened) return start_in_session(*opened);
   if (stream == nullptr) return Waiting();

@@ -19,6 +19,9 @@ class GenerateSink : public CallSink {
   // Sends an event, which is valid until this returns. The door must then call Call::written(),
   // unless this throws std::bad_alloc.
   virtual void write(const GenerateEvent& event) = 0;
+  // After start_scored(), before the scores: the prompt is being scored, or waits for a state to be
+  // scored in.
+  virtual void begin_scores() {}
   // Gets the scores of the prompt, before the first event, after start_scored().
   virtual void take_scores(const ScoredChunk& /*scores*/) {}
   // Gets the token of the state, just before Finished, if start_with_token() was asked for it.
@@ -86,6 +89,7 @@ class GenerateCall final : public Call {
   // With mutex_ held.
   std::shared_ptr<TokenStream> stream_;
   std::optional<Result<ScoredChunk>> scores_;  // until they have been taken
+  bool score_accepted_ = false;                // until the sink has been told
   GenerateRequest held_;            // starts after the prompt is scored, or the session is open
   MemoryBudget::Hold held_room_;    // of held_, while a session of the store opens
   std::optional<int> scored_;       // top_log_probs of start_scored()

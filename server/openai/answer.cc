@@ -37,7 +37,8 @@ enum class Way { kOut, kHeld, kDropped };
 
 class Answer;
 
-// One prompt and its call. Only the thread that has the call's turn touches it, except for `held`.
+// One prompt and its call. Only the thread that has the call's turn touches it, except for the
+// members under the answer's mutex.
 class Part final : public GenerateSink {
  public:
   // `owner` must outlive it.
@@ -59,18 +60,21 @@ class Part final : public GenerateSink {
   void send_held() { send(std::exchange(held_, "")); }
   bool holds() const { return !held_.empty(); }
   void drop_held() { held_.clear(); }
+  // Notes that the part has a state or waits for one. Returns false if this was known.
+  bool settle() { return !std::exchange(settled_, true); }
   void go_on() { call_->written(true); }
   // Continues later, because the call may be in the middle of its turn.
   void go_on_later();
 
  private:
   void write(const GenerateEvent& event) override;
+  void begin_scores() override;
   void take_scores(const ScoredChunk& scores) override;
   void take_token(std::string token) override;
   void finish(const Status& status) override;
   void cut_off() override;
 
-  void take(const Queued&) { go_on_later(); }
+  void take(const Queued& queued);
   void take(const Started& started);
   void take(const SampledValues& values);
   void take(const Finished& finished);
@@ -91,7 +95,9 @@ class Part final : public GenerateSink {
   std::string session_;
   std::string token_;  // until Finished, in base64
   MemoryBudget::Hold room_;
-  std::string held_;  // under the answer's mutex: waits for the head of the answer
+  // Under the answer's mutex.
+  std::string held_;      // waits for the head of the answer
+  bool settled_ = false;  // the part has a state or waits for one
   std::shared_ptr<GenerateCall> call_;
 };
 
@@ -110,8 +116,10 @@ class Answer final : public std::enable_shared_from_this<Answer> {
 
   // --- Parts ---
 
+  // A part's call scores its prompt, or waits for a state. May be called several times.
+  void settle(Part& part);
   // A part's call has been admitted, and keeps its sequence as this session; "" if it keeps none.
-  void started(const std::string& session);
+  void started(Part& part, const std::string& session);
   // If the events must wait, they are moved to `held`.
   Way way_of(const std::string& events, std::string& held);
   void finished(const Status& status);
@@ -143,14 +151,15 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   std::vector<std::unique_ptr<Part>> parts_;  // all made before the first starts
 
   std::mutex mutex_;
-  size_t turns_ = 0;     // parts that have had their turn, which are the first ones
-  size_t entered_ = 0;   // of these, the parts whose calls are live or have ended
-  size_t starting_ = 1;  // of the parts that start at once, those not yet admitted
-  size_t running_ = 1;   // parts that had their turn and have not finished, and start()
-  bool begun_ = false;   // the head has been sent
-  bool open_ = false;    // start() is done
-  bool ended_ = false;   // every part that has entered was told to end
-  Fault fault_;          // the first fault
+  size_t turns_ = 0;       // parts that have had their turn, which are the first ones
+  size_t entered_ = 0;     // of these, the parts whose calls are live or have ended
+  size_t starting_ = 1;    // the parts that start at once, without the settled ones
+  size_t running_ = 1;     // parts that had their turn and have not finished, and start()
+  bool admitted_ = false;  // a part has been admitted
+  bool begun_ = false;     // the head has been sent
+  bool open_ = false;      // start() is done
+  bool ended_ = false;     // every part that has entered was told to end
+  Fault fault_;            // the first fault
 };
 
 // --- Part ---
@@ -207,6 +216,9 @@ int64_t Part::bytes_of_scores() const {
   return std::ssize(prompt_.values) * (static_cast<int64_t>(sizeof(float)) + top + in_choices);
 }
 
+// Scoring can take longer than other parts may hold their events.
+void Part::begin_scores() { answer_.settle(*this); }
+
 void Part::take_scores(const ScoredChunk& scores) {
   kind_->take_scores(std::exchange(prompt_.values, {}), scores, choices_);
 }
@@ -221,9 +233,14 @@ void Part::write(const GenerateEvent& event) {
   std::visit([this](const auto& what) { take(what); }, event);
 }
 
+void Part::take(const Queued& /*queued*/) {
+  answer_.settle(*this);
+  go_on_later();
+}
+
 void Part::take(const Started& started) {
   session_ = started.session;
-  answer_.started(session_);
+  answer_.started(*this, session_);
   go_on_later();
 }
 
@@ -404,20 +421,33 @@ void Answer::start_next() {
 
 // --- Answer: parts ---
 
-void Answer::started(const std::string& session) {
-  std::vector<Part*> holding;
+void Answer::started(Part& part, const std::string& session) {
   {
     std::lock_guard lock(mutex_);
     const std::string& id = session.empty() ? request_.call.session.value_or("") : session;
     if (!id.empty() && !begun_ && fault_.ok()) reply_.set_header(kSessionHeader, id);
-    if (begun_ || --starting_ > 0 || !request_.stream || !fault_.ok()) return;
+    admitted_ = true;
+  }
+  settle(part);
+}
+
+// Sends the head of a stream once every part that starts at once is settled, and one of them has
+// been admitted. The head does not wait until all have been: a waiting part may need the state of
+// an admitted one, which cannot end before its events are sent.
+void Answer::settle(Part& part) {
+  std::vector<Part*> holding;
+  {
+    std::lock_guard lock(mutex_);
+    if (begun_ || !request_.stream || !fault_.ok()) return;
+    if (part.settle()) --starting_;
+    if (starting_ > 0 || !admitted_) return;
     begin_events(reply_);
     begun_ = true;
-    for (const auto& part : parts_) {
-      if (part->holds()) holding.push_back(part.get());
+    for (const auto& other : parts_) {
+      if (other->holds()) holding.push_back(other.get());
     }
   }
-  for (Part* const part : holding) part->send_held();
+  for (Part* const other : holding) other->send_held();
 }
 
 Way Answer::way_of(const std::string& events, std::string& held) {

@@ -10,8 +10,9 @@
 namespace runnel {
 
 // Answers a request. Each of its prompts is a Generate call of method `rpc`, which must have static
-// storage. If one fails, all end. The head of a stream is sent when all prompts that start at once
-// have been admitted. `state` must outlive the calls, which it counts.
+// storage. If one fails, all end. The head of a stream is sent when each of the prompts that start
+// at once has a state or waits for one, and at least one has been admitted. `state` must outlive
+// the calls, which it counts.
 void start_answer(ServerContext& state, const char* rpc, std::unique_ptr<AnswerKind> kind,
                   const HttpRequest& request, HttpReply reply);
 

@@ -389,6 +389,26 @@ TEST_F(WaitingTest, AScoreCallWaitsWithItsFirstMessage) {
   EXPECT_EQ((*scored)->log_probs.at(0), FakeModel::expected_log_prob(known, 4));
 }
 
+TEST_F(WaitingTest, AScoreCallIsAcceptedOnceItHasASlotOrWaitsForOne) {
+  std::vector<int> accepted;
+  const auto ask = [&](int number, Duration at_most) {
+    const auto call = harness_.engine->start_score({}, {}, false, false, at_most, 0,
+                                                   [&, number] { accepted.push_back(number); });
+    ASSERT_TRUE(harness_.engine->score(*call, {1, 2}, [](const auto& /*scores*/) {}).ok());
+    harness_.turn();
+  };
+  ask(1, kSecond);
+  EXPECT_THAT(accepted, ElementsAre(1));
+  ask(2, Duration(0));
+  EXPECT_THAT(accepted, ElementsAre(1)) << "it is refused";
+  end_one(0);
+  turns(3);
+  EXPECT_THAT(accepted, ElementsAre(1)) << "only once";
+  end_one(1);
+  ask(3, Duration(0));
+  EXPECT_THAT(accepted, ElementsAre(1, 3));
+}
+
 TEST_F(WaitingTest, AScoreCallThatKeepsItsValuesNeedsNoSlotAndDoesNotWait) {
   end_one(0);
   ASSERT_TRUE(harness_.create("a").ok());

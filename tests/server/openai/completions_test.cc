@@ -54,24 +54,6 @@ TEST(Completions, APromptOfTextEqualsThePromptOfItsTokens) {
   EXPECT_EQ(test.complete(by_text).body["choices"], test.complete(request(10)).body["choices"]);
 }
 
-TEST(Completions, SeveralPromptsHaveTheirChoicesInOrder) {
-  const OpenAiServer test;
-  Json body = request(5);
-  body["prompt"] = {{3, 1}, {4}};
-  body["n"] = 2;
-  const ApiAnswer answer = test.complete(body);
-  ASSERT_EQ(answer.status, 200) << answer.body;
-  ASSERT_EQ(answer.body["choices"].size(), 4U);
-  for (int i = 0; i < 4; ++i) {
-    const Json& choice = answer.body["choices"][i];
-    EXPECT_EQ(choice["index"], i);
-    const std::vector<int32_t> prompt = i < 2 ? std::vector{3, 1} : std::vector{4};
-    EXPECT_EQ(choice["text"], text_of(expected(prompt, 5, i % 2)));
-  }
-  EXPECT_EQ(answer.body["usage"]["prompt_tokens"], 3);
-  EXPECT_EQ(answer.body["usage"]["completion_tokens"], 20);
-}
-
 TEST(Completions, AStreamIsTheWholeAnswerInPieces) {
   const OpenAiServer test;
   Json body = request(100);
@@ -344,54 +326,6 @@ TEST(Completions, AFullPoolIsReportedBeforeAStreamBegins) {
   EXPECT_EQ(refused.error("type"), "rate_limit_error");
   EXPECT_EQ(refused.error("code"), "sessions");
   EXPECT_THAT(refused.head, HasSubstr("Retry-After: "));
-}
-
-TEST(Completions, ARefusedPromptEndsAllPrompts) {
-  const OpenAiServer test;
-  Json body = request(100000);
-  body["prompt"] = {{1}, {100}};
-  for (const bool stream : {false, true}) {
-    body["stream"] = stream;
-    EXPECT_EQ(test.complete(body).status, 400);
-    EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
-  }
-}
-
-TEST(Completions, MorePromptsThanStatesAreReadInTurns) {
-  const OpenAiServer test;
-  Json body = request(5);
-  body["n"] = 3;
-  body["prompt"] = Json::array();
-  for (int i = 0; i < 20; ++i) body["prompt"].push_back({1, i});
-  const ApiAnswer whole = test.complete(body);
-  ASSERT_EQ(whole.status, 200) << whole.body;
-  ASSERT_EQ(whole.body["choices"].size(), 60U);
-  for (int i = 0; i < 60; ++i) {
-    const Json& choice = whole.body["choices"][i];
-    EXPECT_EQ(choice["index"], i);
-    EXPECT_EQ(choice["text"], text_of(expected({1, i / 3}, 5, i % 3))) << i;
-  }
-  EXPECT_EQ(whole.body["usage"]["completion_tokens"], 300);
-  std::vector<std::string> streamed(60);
-  for (const std::string& event : test.stream(body)) {
-    if (event == "[DONE]") break;
-    const Json choice = Json::parse(event)["choices"][0];
-    streamed.at(choice["index"]) += choice["text"];
-  }
-  for (int i = 0; i < 60; ++i) EXPECT_EQ(streamed[i], whole.body["choices"][i]["text"]) << i;
-  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
-}
-
-TEST(Completions, APromptThatIsRefusedInItsTurnEndsTheAnswer) {
-  const OpenAiServer test;
-  Json body = request(5);
-  body["n"] = 8;
-  body["prompt"] = {{1}, {100}, {2}};
-  EXPECT_EQ(test.complete(body).error("param"), "prompt");
-  const std::vector<std::string> events = test.stream(body);
-  ASSERT_FALSE(events.empty());
-  EXPECT_THAT(events.back(), StartsWith(R"({"error":)"));
-  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
 }
 
 TEST(Completions, ACallWaitsForAStateUpToItsQueueTimeOrThatOfTheServer) {
