@@ -10,10 +10,13 @@
 #include <unistd.h>
 
 #include <future>
+#include <memory>
+#include <optional>
 #include <random>
 #include <semaphore>
 #include <thread>
 
+#include "server/calls/state_token.h"
 #include "server/grpc/convert.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/allocation_limit.h"
@@ -146,6 +149,21 @@ TEST(Hostile, ACallWithoutMemoryForItsRecordIsNotRetried) {
     EXPECT_TRUE(test.generate(request).status.ok());
   }
   EXPECT_EQ(test.generate(request).status.error_code(), grpc::StatusCode::ABORTED);
+}
+
+// The session is ended by a destructor, so an exception would end the process.
+TEST(Hostile, ACallWithATokenMayEndWithoutMemory) {
+  const auto model = std::make_shared<const ServedModel>(served_fake("fake"));
+  std::optional<PassingSession> session;
+  session.emplace(model, SessionKey{"", std::string(300'000, 's')});
+  std::binary_semaphore is_short(0);
+  std::thread ending([&] {
+    is_short.acquire();
+    session.reset();
+  });
+  const AllocationLimit limit(250'000);  // less than a copy of the session's id
+  is_short.release();
+  ending.join();
 }
 
 // Once the first chunk is answered, its memory is free for other calls.
