@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,6 +13,10 @@ namespace runnel {
 // 3.9). The text does not depend on where the stream is split.
 class Utf8Stream {
  public:
+  // The maximum number of bytes of text for one byte of the stream: a byte that cannot be part of a
+  // character becomes U+FFFD, which has three bytes.
+  static constexpr int64_t kMostPerByte = 3;
+
   // Appends to `text` the characters that `bytes` completes.
   void add(std::string_view bytes, std::string& text);
   // Ends the stream. An incomplete character becomes U+FFFD.

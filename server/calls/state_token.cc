@@ -1,6 +1,7 @@
 #include "server/calls/state_token.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/field.h"
@@ -108,7 +109,10 @@ std::string make_token(const ServerContext& state, const ServedModel& model, con
 }
 
 PassingSession::~PassingSession() {
-  model_->engine->delete_session(key_, [](const Status&) {});
+  try {
+    model_->engine->delete_session(key_, [](const Status&) {});
+  } catch (const std::bad_alloc&) {  // the session ends when it has been idle for long
+  }
 }
 
 }  // namespace runnel

@@ -37,8 +37,9 @@ Result<StateImage> open_token(const ServerContext& state, const ServedModel& mod
 std::string make_token(const ServerContext& state, const ServedModel& model, const Caller& caller,
                        StateImage image);
 
-// A session that a call with tokens runs in. It ends with this object, or, if the scheduler's
-// mailbox is full, after limits.idle_timeout_ms.
+// A session that a call with tokens runs in. The destructor ends it. If the scheduler's mailbox is
+// full, or memory is exhausted, the session lasts until it has been idle for
+// limits.idle_timeout_ms.
 class PassingSession {
  public:
   PassingSession(std::shared_ptr<const ServedModel> model, SessionKey key)

@@ -95,7 +95,7 @@ GrpcDoor::GrpcDoor(GrpcOptions options, ServerContext& context)
   std::vector<std::string> names = {"grpc.health.v1.Health",
                                     "grpc.reflection.v1alpha.ServerReflection"};
   names.insert(names.end(), kServiceNames.begin() + 1, kServiceNames.end());
-  services_.push_back(make_reflection_service(std::move(names)));
+  services_.push_back(make_reflection_service(context_, std::move(names)));
 }
 
 GrpcDoor::~GrpcDoor() { stop(); }

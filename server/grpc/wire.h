@@ -44,7 +44,7 @@ Result<Message> parse_message(const grpc::ByteBuffer& bytes) {
   }
   return invalid_argument("the request is not a " + std::string(Message().GetTypeName()) +
                           ": its " + std::to_string(bytes.Valid() ? bytes.Length() : 0) +
-                          " bytes do not parse; expected protobuf as defined in proto/runnel/v1");
+                          " bytes do not parse; expected protobuf as defined in proto/");
 }
 
 template <typename Message>

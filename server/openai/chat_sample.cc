@@ -24,6 +24,11 @@ void ChatSample::finish() {
   ended_ = true;
 }
 
+std::vector<ChoiceToken> ChatSample::take_tokens() {
+  top_bytes_ = 0;
+  return std::exchange(tokens_, {});
+}
+
 std::vector<ChoiceToken> ChatSample::take_spoken_tokens() {
   if (answer_.is_thinking() && !ended_) return {};
   const int64_t thought = answer_.thinking_bytes();

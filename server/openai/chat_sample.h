@@ -30,7 +30,7 @@ class ChatSample {
 
   // The events that may be sent and have not been taken.
   std::vector<ChatEvent> take_events() { return answer_.take(); }
-  std::vector<ChoiceToken> take_tokens() { return std::exchange(tokens_, {}); }
+  std::vector<ChoiceToken> take_tokens();
   // The same without the tokens of thinking. Empty until it is known which tokens these are.
   std::vector<ChoiceToken> take_spoken_tokens();
 

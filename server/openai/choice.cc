@@ -85,6 +85,7 @@ ChoicePart CompletionChoice::take() {
   free_ = 0;
   bytes_ += std::ssize(part.text);
   characters_ += characters_in(part.text);
+  for (const ChoiceToken& token : part.tokens) top_ -= std::ssize(token.top);
   return part;
 }
 

@@ -23,7 +23,11 @@ namespace {
 int64_t echo_bytes(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return std::ssize(*text);
   if (tokenizer == nullptr) return 0;
-  return std::ssize(std::get<std::vector<int32_t>>(prompt)) * tokenizer->longest();
+  int64_t bytes = 0;
+  for (const int32_t value : std::get<std::vector<int32_t>>(prompt)) {
+    bytes += std::ssize(tokenizer->bytes(value));
+  }
+  return Utf8Stream::kMostPerByte * bytes;
 }
 
 // The tokens of a prompt, with log-probabilities for all, or for all but the first, which nothing

@@ -21,8 +21,6 @@ constexpr int64_t kTokenBytes = 64;
 // Memory for one byte of text in an answer. The answer has the text twice, escaped, and its buffers
 // double when they grow.
 constexpr int64_t kAnswerFactor = 40;
-// A byte that is not part of a character becomes U+FFFD, which has three bytes.
-constexpr int64_t kCharacterFactor = 3;
 
 // The text is in llama-server's field `content` or in vLLM's field `prompt`.
 std::string text_of(RequestFields& fields) {
@@ -74,7 +72,7 @@ Result<std::string> text_of(const std::vector<int32_t>& tokens, const std::strin
                             ShortCall& call) {
   const Tokenizer& tokenizer = *call.model->tokenizer;
   const int64_t at_most = call.state.text_bytes;
-  const int64_t longest = kCharacterFactor * tokenizer.longest();
+  const int64_t longest = Utf8Stream::kMostPerByte * tokenizer.longest();
   const int64_t bytes = std::min(std::ssize(tokens) * longest, at_most + longest);
   if (Status s = call.reserve(kAnswerFactor * bytes); !s.ok()) return s;
   std::string text;

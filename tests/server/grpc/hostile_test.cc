@@ -10,10 +10,14 @@
 #include <unistd.h>
 
 #include <future>
+#include <memory>
+#include <optional>
 #include <random>
 #include <semaphore>
 #include <thread>
 
+#include "grpc/reflection/v1alpha/reflection.grpc.pb.h"
+#include "server/calls/state_token.h"
 #include "server/grpc/convert.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/allocation_limit.h"
@@ -22,6 +26,8 @@
 namespace runnel {
 namespace {
 
+namespace reflection = grpc::reflection::v1alpha;
+using Reflection = reflection::ServerReflection;
 using ::testing::HasSubstr;
 
 grpc::Status call(TestServer& test, const std::string& method, const std::string& bytes) {
@@ -40,6 +46,12 @@ const std::vector<std::string>& methods() {
 
 void expect_serving(TestServer& test) {
   EXPECT_TRUE(test.generate(generate_request({1}, 3)).status.ok());
+}
+
+reflection::ServerReflectionRequest request_for(const std::string& symbol) {
+  reflection::ServerReflectionRequest request;
+  request.set_file_containing_symbol(symbol);
+  return request;
 }
 
 TEST(Hostile, BytesThatDoNotParseAreInvalidArgument) {
@@ -148,6 +160,21 @@ TEST(Hostile, ACallWithoutMemoryForItsRecordIsNotRetried) {
   EXPECT_EQ(test.generate(request).status.error_code(), grpc::StatusCode::ABORTED);
 }
 
+// The session is ended by a destructor, so an exception would end the process.
+TEST(Hostile, ACallWithATokenMayEndWithoutMemory) {
+  const auto model = std::make_shared<const ServedModel>(served_fake("fake"));
+  std::optional<PassingSession> session;
+  session.emplace(model, SessionKey{"", std::string(300'000, 's')});
+  std::binary_semaphore is_short(0);
+  std::thread ending([&] {
+    is_short.acquire();
+    session.reset();
+  });
+  const AllocationLimit limit(250'000);  // less than a copy of the session's id
+  is_short.release();
+  ending.join();
+}
+
 // Once the first chunk is answered, its memory is free for other calls.
 TEST(Hostile, AScoreCallHoldsTheMemoryOfAChunkUntilItIsAnswered) {
   ServerOptions options;
@@ -222,6 +249,56 @@ TEST(Hostile, ManySmallFieldsAreRefusedBeforeTheyTakeMemory) {
   v1::GenerateRequest longest = generate_request(std::vector<int32_t>(500'000, 1), 1);
   EXPECT_TRUE(test.generate(longest).status.ok());
   expect_serving(test);
+}
+
+// Anybody may ask for reflection, even without a key.
+TEST(Hostile, ReflectionRefusesManySmallFields) {
+  TestServer test(served_fake("fake"));
+  std::string fields;
+  for (int i = 0; i < 500'000; ++i) fields += std::string("\x12\x00", 2);  // unknown, and empty
+  const grpc::Status status =
+      call(test, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", fields);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("the request has 1000000 bytes"));
+  // A stream that waits for its next request holds no memory.
+  grpc::ClientContext context;
+  const auto stub = Reflection::NewStub(test.channel);
+  const auto stream = stub->ServerReflectionInfo(&context);
+  const reflection::ServerReflectionRequest request = request_for("runnel.v1.Inference");
+  for (int i = 0; i < 3; ++i) {
+    reflection::ServerReflectionResponse response;
+    ASSERT_TRUE(stream->Write(request));
+    ASSERT_TRUE(stream->Read(&response));
+    EXPECT_GT(response.file_descriptor_response().file_descriptor_proto_size(), 0);
+    EXPECT_TRUE(eventually([&] {
+      return test.server.context().memory.held() == 0 && test.server.active_streams() == 0;
+    }));
+  }
+  EXPECT_TRUE(stream->WritesDone());
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+// The server holds the memory of an answer until the client has taken it.
+TEST(Hostile, AClientOfReflectionThatReadsNothingIsCutOff) {
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  TestServer test(served_fake("fake"), {}, clock);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  const auto stub = Reflection::NewStub(test.channel);
+  const auto stream = stub->ServerReflectionInfo(&context);
+  const reflection::ServerReflectionRequest request = request_for("runnel.v1.Inference");
+  EXPECT_TRUE(eventually([&] {
+    clock.advance(2 * test.server.context().stall_timeout);
+    test.server.tend();
+    return !stream->Write(request);
+  }));
+  EXPECT_TRUE(eventually([&] {
+    return test.server.context().memory.held() == 0 && test.server.active_streams() == 0;
+  }));
+  reflection::ServerReflectionResponse response;
+  while (stream->Read(&response)) {
+  }
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
 // The library would decompress the message before it checks the size.

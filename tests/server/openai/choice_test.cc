@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/openai/chat_sample.h"
+
 namespace runnel {
 namespace {
 
@@ -83,6 +85,32 @@ TEST(CompletionChoice, CountsCharacters) {
   EXPECT_EQ(part.bytes, 4);
   EXPECT_EQ(part.characters, 2);
   EXPECT_EQ(part.tokens[0].begin, 4);
+}
+
+// A run with two values, and the most likely values for both.
+ValueRun run_with_top() {
+  ValueRun run = run_of({"a", "b"});
+  run.top_counts = {20, 20};
+  run.top.resize(40);
+  return run;
+}
+
+TEST(CompletionChoice, TokensThatWereTakenAreNotCounted) {
+  const std::vector<std::string> stops;
+  CompletionChoice choice(stops, true);
+  choice.add(run_with_top());
+  const int64_t held = choice.bytes();
+  EXPECT_EQ(choice.take().tokens.size(), 2U);
+  EXPECT_GE(held - choice.bytes(), static_cast<int64_t>(40 * sizeof(TopLogProb)));
+}
+
+TEST(ChatSample, TokensThatWereTakenAreNotCounted) {
+  const std::vector<std::string> stops;
+  ChatSample sample({}, "", stops, true);
+  sample.add(run_with_top());
+  const int64_t held = sample.bytes();
+  EXPECT_EQ(sample.take_tokens().size(), 2U);
+  EXPECT_GE(held - sample.bytes(), static_cast<int64_t>(40 * sizeof(TopLogProb)));
 }
 
 TEST(CompletionChoice, AValueIsNamedByItsBytes) {

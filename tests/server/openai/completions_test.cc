@@ -438,6 +438,9 @@ TEST(Completions, EchoesAreCountedBeforeTheyAreMade) {
   EXPECT_EQ(test.complete(many).error("param"), "n");
   many["echo"] = true;
   EXPECT_EQ(test.complete(many).error("code"), "call_bytes");
+  // Each byte that is not part of a character becomes a character of three bytes.
+  many["prompt"] = std::vector<int32_t>(15000, 255);
+  EXPECT_EQ(test.complete(many).error("code"), "call_bytes");
   EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
 }
 

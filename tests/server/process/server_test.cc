@@ -72,13 +72,14 @@ TEST(Reflection, NamesTheServicesAndTheirMethods) {
   // Sets file_containing_symbol, field 4.
   for (const std::string& name :
        std::vector<std::string>{"runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models",
-                                "grpc.health.v1.Health"}) {
+                                "grpc.health.v1.Health", "google.protobuf.FieldDescriptorProto"}) {
     std::string request = "\x22";
     request += static_cast<char>(name.size());
     request += name;
     const RawOutcome file = test.call_raw(method, request);
     ASSERT_EQ(file.responses.size(), 1U);
     EXPECT_THAT(file.responses[0], HasSubstr(".proto")) << name;
+    EXPECT_LT(file.responses[0].size(), 10U << 10) << "more than the server reserves memory for";
   }
 }
 
