@@ -15,7 +15,7 @@ inline constexpr int kMaxNesting = 64;  // of blocks, and of expressions within 
 inline constexpr int64_t kMaxEvaluations = 5'000'000;
 inline constexpr std::chrono::seconds kMaxTime{2};
 inline constexpr int kMaxMacroDepth = 32;
-inline constexpr int64_t kMaxArguments = 1000;  // of a call
+inline constexpr int64_t kMaxArguments = 1000;   // of a call
 inline constexpr int kMaxEvaluationDepth = 512;  // of nodes within nodes, through macros
 inline constexpr int kMaxValueDepth = 64;        // of lists and dicts
 inline constexpr int64_t kMaxRange = 100'000;

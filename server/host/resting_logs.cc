@@ -7,6 +7,7 @@
 
 #include "base/within_memory.h"
 #include "server/host/kept_sessions.h"
+#include "server/host/save_file.h"
 
 namespace runnel {
 namespace {

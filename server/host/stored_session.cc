@@ -12,6 +12,7 @@
 #include "models/state/file.h"
 #include "server/host/call_answer.h"
 #include "server/host/kept_sessions.h"
+#include "server/host/save_file.h"
 #include "server/host/server_context.h"
 #include "server/host/session_refusals.h"
 #include "storage/record_key.h"
@@ -19,8 +20,6 @@
 namespace runnel {
 namespace {
 
-constexpr size_t kPieceBytes = 64 << 10;
-constexpr int64_t kPartBytes = 1024;  // of a part's description: as it is, and as text
 // The number of scheduler turns that a save waits for another copy of the session's state.
 constexpr int kMostTries = 10000;
 constexpr int kMostLooks = 3;
@@ -63,24 +62,6 @@ Status unless_given_up(Status status) {
   if (status.code() != Code::kNotFound) return status;
   status = {Code::kAborted, "the state of the session made room for another one; try again"};
   return status.with_retry_after(std::chrono::milliseconds(100));
-}
-
-int64_t bytes_to_save(const Engine& engine) {
-  return engine.state_bytes() + 3 * int64_t{kPieceBytes} +
-         kPartBytes * std::ssize(engine.layout().parts);
-}
-
-Result<int64_t> save_file(const ServerContext& context, const ServedModel& model,
-                          const std::string& owner, StateImage image, const SaveSnapshot& save) {
-  const SealKey* const seal = context.seal_keys ? &context.seal_keys->front() : nullptr;
-  SealTerms terms;
-  if (seal != nullptr) {
-    terms.issued = context.clock.unix_time();
-    if (!owner.empty()) terms.owner = owner_mark(*seal, owner);
-  }
-  const int64_t position = image.position;
-  StateWriter writer(model.state_digest, model.engine->layout(), std::move(image), seal, terms);
-  return save({position, [&] { return writer.next(kPieceBytes); }});
 }
 
 StoredSession::StoredSession(KeptSessions& kept, std::shared_ptr<const ServedModel> model,

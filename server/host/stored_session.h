@@ -41,14 +41,6 @@ struct SessionUse {
   std::function<void(const Status&)> on_lost = {};
 };
 
-// The bytes of memory for saving a state of the engine.
-int64_t bytes_to_save(const Engine& engine);
-
-// Passes `image` to `save` as a state file, which is sealed if the server has a key.
-using SaveSnapshot = std::function<Result<int64_t>(const Snapshot&)>;
-Result<int64_t> save_file(const ServerContext& context, const ServedModel& model,
-                          const std::string& owner, StateImage image, const SaveSnapshot& save);
-
 // The status of a call that reads an open session. If `status` is NOT_FOUND, the engine has evicted
 // the session for another one, and the result is ABORTED, so that the client tries again.
 Status unless_given_up(Status status);

@@ -173,6 +173,7 @@ TEST(Hostile, ACallWithATokenMayEndWithoutMemory) {
   const AllocationLimit limit(250'000);  // less than a copy of the session's id
   is_short.release();
   ending.join();
+  EXPECT_FALSE(session);
 }
 
 // Once the first chunk is answered, its memory is free for other calls.
