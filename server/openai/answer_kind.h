@@ -63,7 +63,8 @@ class AnswerChoice {
   virtual std::string events() = 0;
   // The member of "choices" in a whole answer. Only after finish().
   virtual std::string whole() = 0;
-  // About how many bytes this holds.
+  // About how many bytes this holds. If the next event of a stream can be much longer than the run
+  // that it is made of, as with an echo, its bytes count, too.
   virtual int64_t bytes() const = 0;
   // How many sampled values are thinking. Only after finish().
   virtual int64_t reasoning_tokens() const { return 0; }
@@ -85,7 +86,8 @@ class AnswerKind {
   // --- Prompts, after open() ---
 
   virtual size_t prompts() const = 0;
-  // The bytes of memory that the choices of a prompt take before anything is sampled.
+  // The bytes of memory that the choices of a prompt take before anything is sampled. In a stream,
+  // they include the events with which the choices begin.
   virtual int64_t bytes_of_choices(size_t prompt) const = 0;
   // Makes the values of a prompt. To be called once for each prompt.
   virtual Fault prepare(size_t prompt, const TextInput& input, AnswerPrompt& made) = 0;

@@ -19,6 +19,10 @@
 namespace runnel {
 namespace {
 
+// The next event of a stream has all text that a choice holds. A byte may be escaped as six
+// (\u0000).
+constexpr int64_t kEscapedByte = 6;
+
 // The bytes that echo_of() may return.
 int64_t echo_bytes(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return std::ssize(*text);
@@ -76,8 +80,9 @@ Result<std::vector<int32_t>> values_of(CompletionPrompt prompt, const TextInput&
 
 class CompletionAnswer final : public AnswerChoice {
  public:
-  CompletionAnswer(const CompletionFormat& format, int index, const std::vector<std::string>& stops)
-      : format_(format), index_(index), choice_(stops, format.wants_tokens()) {}
+  CompletionAnswer(const CompletionFormat& format, int index, bool stream,
+                   const std::vector<std::string>& stops)
+      : format_(format), index_(index), stream_(stream), choice_(stops, format.wants_tokens()) {}
 
   void begin(std::string_view text, std::vector<ChoiceToken> tokens = {}) {
     choice_.begin(text, std::move(tokens));
@@ -94,11 +99,12 @@ class CompletionAnswer final : public AnswerChoice {
     return format_.chunk(format_.choice(index_, part, end_ ? &*end_ : nullptr));
   }
   std::string whole() override { return format_.choice(index_, choice_.take(), &*end_); }
-  int64_t bytes() const override { return choice_.bytes(); }
+  int64_t bytes() const override { return (stream_ ? 1 + kEscapedByte : 1) * choice_.bytes(); }
 
  private:
   const CompletionFormat& format_;
   const int index_;
+  const bool stream_;
   CompletionChoice choice_;
   std::optional<ChoiceEnd> end_;
 };
@@ -134,7 +140,9 @@ class Completion final : public AnswerKind {
   int64_t bytes_of_choices(size_t prompt) const override {
     if (!request_.echo) return 0;
     const int64_t echo = echo_bytes(request_.prompts[prompt], format_->tokenizer());
-    return (request_.answer.call.samples + 1) * echo;
+    const int64_t samples = request_.answer.call.samples;
+    const int64_t events = request_.answer.stream ? kEscapedByte * samples : 0;
+    return (samples + 1 + events) * echo;
   }
 
   Fault prepare(size_t prompt, const TextInput& input, AnswerPrompt& made) override {
@@ -151,7 +159,8 @@ class Completion final : public AnswerKind {
 
   std::unique_ptr<AnswerChoice> choice(size_t /*prompt*/, int index,
                                        const std::vector<std::string>& stops) const override {
-    auto choice = std::make_unique<CompletionAnswer>(*format_, index, stops);
+    auto choice =
+        std::make_unique<CompletionAnswer>(*format_, index, request_.answer.stream, stops);
     choice->begin(echo_);
     return choice;
   }

@@ -129,58 +129,6 @@ TEST(Completions, LogProbsAreOfEachTokenWithItsOffset) {
   EXPECT_EQ(test.complete(body).body["choices"][0]["logprobs"]["top_logprobs"], Json());
 }
 
-TEST(Completions, EchoBeginsWithThePrompt) {
-  const OpenAiServer test;
-  Json body = request(4);
-  body["echo"] = true;
-  body["prompt"] = "ab";
-  const std::string whole = test.complete(body).body["choices"][0]["text"];
-  EXPECT_EQ(whole, "ab" + text_of(expected({'a', 'b'}, 4)));
-  body["max_tokens"] = 0;
-  const Json none = test.complete(body).body;
-  EXPECT_EQ(none["choices"][0]["text"], "ab");
-  EXPECT_EQ(none["usage"]["completion_tokens"], 0);
-}
-
-// Evaluation programs score texts this way. They read each prompt token's log-probability, and
-// whether the token is the most likely one. They sample at most one more token.
-TEST(Completions, AnEchoHasTheLogProbsOfThePrompt) {
-  const OpenAiServer test;
-  Json body = request(0);
-  body["echo"] = true;
-  body["logprobs"] = 2;
-  body["n"] = 2;
-  const std::vector<std::vector<int32_t>> prompts = {{3, 1, 4, 1, 5}, {9}};
-  body["prompt"] = prompts;
-  for (const size_t more : {0, 1, 3}) {
-    body["max_tokens"] = more;
-    const ApiAnswer answer = test.complete(body);
-    ASSERT_EQ(answer.status, 200) << answer.body;
-    for (size_t i = 0; i < 4; ++i) {
-      const Json& choice = answer.body["choices"][i];
-      std::vector<int32_t> known = prompts[i / 2];
-      const size_t given = known.size();
-      for (const int32_t value : expected(known, static_cast<int>(more), i % 2)) {
-        known.push_back(value);
-      }
-      EXPECT_EQ(choice["text"], text_of(known));
-      const Json& logprobs = choice["logprobs"];
-      ASSERT_EQ(logprobs["tokens"].size(), known.size());
-      EXPECT_EQ(logprobs["token_logprobs"][0], Json()) << "nothing predicts it";
-      EXPECT_EQ(logprobs["top_logprobs"][0], Json());
-      for (size_t j = 0; j < known.size(); ++j) {
-        EXPECT_EQ(logprobs["text_offset"][j], j);
-        if (j == 0) continue;
-        EXPECT_FLOAT_EQ(logprobs["token_logprobs"][j], FakeModel::expected_log_prob(known, j));
-        if (j >= given) continue;
-        ASSERT_EQ(logprobs["top_logprobs"][j].size(), 2U);
-        for (const Json& likely : logprobs["top_logprobs"][j]) EXPECT_LE(-20, likely.get<float>());
-      }
-    }
-  }
-  EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
-}
-
 TEST(Completions, ASessionContinuesAtItsPosition) {
   const OpenAiServer test;
   Json body = request(5);
@@ -427,21 +375,6 @@ TEST(Completions, ARefusalUsesTheFieldNamesOfTheClient) {
   EXPECT_EQ(option.error("message"),
             "stream_options.foo is not a field that this server knows; leave it out");
   EXPECT_EQ(option.error("param"), "stream_options.foo");
-}
-
-// The engine would refuse this number of choices, but only after every choice has its echo.
-TEST(Completions, EchoesAreCountedBeforeTheyAreMade) {
-  const OpenAiServer test(OpenAiServer::Options{.call_bytes = 7 << 20});
-  Json many = request(5);
-  many["prompt"] = std::vector<int32_t>(30000, 1);
-  many["n"] = 200;
-  EXPECT_EQ(test.complete(many).error("param"), "n");
-  many["echo"] = true;
-  EXPECT_EQ(test.complete(many).error("code"), "call_bytes");
-  // Each byte that is not part of a character becomes a character of three bytes.
-  many["prompt"] = std::vector<int32_t>(15000, 255);
-  EXPECT_EQ(test.complete(many).error("code"), "call_bytes");
-  EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
 }
 
 TEST(Completions, ADrainEndsAStreamWithAnError) {
