@@ -22,7 +22,7 @@ build: setup  ## build the release in build/release
 	@cmake --build --preset release -j $(JOBS) $(if $(TARGET),--target $(TARGET))
 
 install:  ## put the program, its manual page and completion under $(DESTDIR)$(PREFIX)
-	@test -x build/release/runnel || $(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@test -e build/release/cli/about/runnel.1 || $(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@cmake --install build/release --prefix "$(PREFIX)"
 
 demo: ## serve zoo/mnist-small, ask it for 16 digits, write digits.png

@@ -17,6 +17,7 @@
 #include "server/process/http_port.h"
 #include "server/process/memory_bound.h"
 #include "server/process/metrics_port.h"
+#include "server/process/notify_ready.h"
 #include "server/process/open_files.h"
 #include "server/process/reloader.h"
 #include "server/process/server.h"
@@ -311,6 +312,7 @@ Failure start(const Process& process, HttpPorts& ports) {
   if (Status s = bound_memory(config, server, log); !s.ok()) return {kExitFailed, s};
   server.ready();
   log.info("ready", {{"models", int64_t(models->size())}, {"address", server.address()}});
+  if (Status s = notify_ready(); !s.ok()) log.warn("ready", {{"message", s.message()}});
   return {};
 }
 

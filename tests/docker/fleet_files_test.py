@@ -26,6 +26,7 @@ except ImportError as error:
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 from local_fleet import own_address, wait_until  # noqa: E402
+from server_memory import most_of  # noqa: E402
 
 FOLDER = ROOT / "docker" / "fleet"
 HAPROXY = (ROOT / "docker" / "haproxy-fleet.cfg").read_text()
@@ -54,6 +55,17 @@ def stopping_ms(words: list[str]) -> int:
 
 
 class Fleet(unittest.TestCase):
+    most: int  # the memory that a server with the settings may come to use
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            settings = pathlib.Path(name, "serve.json")
+            own = {"models": [{"path": str(ROOT / "zoo/mnist-small")}], "storage": {"url": f"dir:{name}/store"}}
+            settings.write_text(json.dumps(SETTINGS | own))
+            ports = [word for door in ("", "http-", "metrics-") for word in (f"--{door}address", "127.0.0.1:0")]
+            cls.most = most_of(RUNNEL, ["serve", "--config", str(settings), *ports])
+
     def assert_flags_exist(self, words: list[str]) -> None:
         helped = subprocess.run([RUNNEL, "serve", "--help"], capture_output=True, text=True, check=True).stdout
         known = set(re.findall(r"--[a-z-]+", helped))
@@ -126,10 +138,15 @@ class Fleet(unittest.TestCase):
 
     def check_compose(self, services: dict[str, Any], places: list[str]) -> None:
         """`places`: where the volumes of a replica are, besides its settings."""
-        given = services.pop("proxy")["environment"]
+        network = services.pop("network")
+        self.assertEqual(network["entrypoint"], ["sleep", "infinity"])
+        self.assertEqual([port.split(":")[-1] for port in network["ports"]], ["50050"])
+        proxy = services.pop("proxy")
+        self.assertEqual(proxy["network_mode"], "service:network")
+        given = proxy["environment"]
         redis = services.pop("redis", None)
         if redis is not None:
-            self.assertEqual(redis["network_mode"], "service:proxy")
+            self.assertEqual(redis["network_mode"], "service:network")
             self.assertIn("./redis.conf:/etc/redis/redis.conf:ro", redis["volumes"])
             self.assertEqual(redis["command"], ["redis-server", "/etc/redis/redis.conf"])
         read = set(re.findall(r"RUNNEL_\w+", HAPROXY)) - {"RUNNEL_PEM", "RUNNEL_PEERS"}
@@ -142,7 +159,9 @@ class Fleet(unittest.TestCase):
                 self.assertEqual(value_of(words, flag), given[f"RUNNEL_{name.upper()}_{port}"])
             self.assertEqual(service["healthcheck"]["test"][-1], value_of(words, "--address"))
             self.assertGreater(int(service["stop_grace_period"].rstrip("s")) * 1000, stopping_ms(words) + 5000)
-            self.assertEqual(service["network_mode"], "service:proxy")
+            self.assertEqual(service["network_mode"], "service:network")
+            self.assertEqual(service["mem_limit"], service["memswap_limit"])
+            self.assertGreater(int(service["mem_limit"].rstrip("m")) << 20, self.most)
             self.assertIn(f"./serve.json:{CONFIG}:ro", service["volumes"])
             found = [re.sub(r":ro$", "", one).split(":")[-1] for one in service["volumes"]]
             self.assertEqual(found[1:], places)
@@ -177,6 +196,22 @@ class Fleet(unittest.TestCase):
         self.assertEqual(claims, [found["PersistentVolumeClaim"]["metadata"]["name"]])
         self.assertEqual(found["PersistentVolumeClaim"]["spec"]["accessModes"], ["ReadWriteMany"])
         self.assertGreater(pod["terminationGracePeriodSeconds"] * 1000, stopping_ms(words) + 5000)
+        self.assertGreater(int(container["resources"]["limits"]["memory"].removesuffix("Mi")) << 20, self.most)
+        self.assert_keys_are_private(pod)
+        # Otherwise each mount opens the folder of the store to the group.
+        self.assertEqual(pod["securityContext"]["fsGroupChangePolicy"], "OnRootMismatch")
+
+    def assert_keys_are_private(self, pod: dict[str, Any]) -> None:
+        """The server's group, and nobody else, can read its file of keys: `runnel serve` refuses other files."""
+        [secret] = [one["secret"] for one in pod["volumes"] if one["name"] == "keys"]
+        self.assertEqual(secret["defaultMode"], 0o440)
+        self.assertIn("fsGroup", pod["securityContext"])
+
+    def test_kubernetes_in_the_docs_has_private_keys(self) -> None:
+        text = (ROOT / "docs" / "deploy.md").read_text()
+        recipe = text[text.index("### Kubernetes") :].split("```yaml\n")[1].split("```")[0]
+        [deployment] = [one for one in yaml.safe_load_all(recipe) if one["kind"] == "Deployment"]
+        self.assert_keys_are_private(deployment["spec"]["template"]["spec"])
 
 
 if __name__ == "__main__":

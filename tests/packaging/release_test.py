@@ -6,6 +6,7 @@ tests/packaging/release_test.py build/release-VERSION      (as root: it changes 
 
 import hashlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -14,11 +15,17 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 RELEASE = pathlib.Path()
 PATIENCE = 120  # seconds until what must come counts as never coming: the machine may be busy with other things
 WHOLE = 5 * PATIENCE  # the same, of a command that computes
 PNG = b"\x89PNG"
+UNIT = "usr/lib/systemd/system/runnel.service"
+# Notes what it is asked to do.
+SYSTEMCTL = """#!/bin/sh
+echo "$@" >>"$DPKG_ROOT/asked"
+"""
 
 
 def run(*command: object, **options: object) -> str:
@@ -120,20 +127,35 @@ class Package(unittest.TestCase):
         self.assertEqual((self.root / "etc/runnel/serve.json").read_text(), "{}")
         self.assertFalse((self.root / "usr/bin/runnel").exists())
 
+    def test_a_service_that_was_removed_is_started_when_it_is_installed_again(self):
+        tools = self.root / "tools"
+        tools.mkdir()
+        (tools / "systemctl").write_text(SYSTEMCTL)
+        (tools / "systemctl").chmod(0o755)
+        (self.root / "run/systemd/system").mkdir(parents=True)
+        path = os.environ["PATH"]
+        with unittest.mock.patch.dict(os.environ, {"PATH": f"{tools}:{path}"}):
+            dpkg(self.root, "--remove", "runnel")
+            dpkg(self.root, "--install", only("*.deb"))
+            dpkg(self.root, "--install", only("*.deb"))  # an upgrade
+        asked = [line for line in (self.root / "asked").read_text().splitlines() if line != "daemon-reload"]
+        expected = ["is-enabled --quiet", "disable --now", "enable --now", "try-restart"]
+        self.assertEqual(asked, [f"{words} runnel.service" for words in expected])
+
     def test_the_unit_starts_the_installed_program(self):
-        unit = (self.root / "lib/systemd/system/runnel.service").read_text()
+        unit = (self.root / UNIT).read_text()
         for command in re.findall(r"^Exec\w+=(\S+)", unit, re.MULTILINE):
             if command.startswith("/usr/bin/"):
                 self.assertTrue((self.root / command.lstrip("/")).exists(), command)
         if shutil.which("systemd-analyze"):
-            path = self.root / "lib/systemd/system/runnel.service"
+            path = self.root / UNIT
             # Its programs are looked for on this machine.
             done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, check=False)
             faults = [line for line in done.stderr.splitlines() if "runnel.service" in line and "/usr/bin/" not in line]
             self.assertEqual(faults, [])
 
     def test_the_units_command_serves_a_picture(self):
-        unit = (self.root / "lib/systemd/system/runnel.service").read_text()
+        unit = (self.root / UNIT).read_text()
         match = re.search(r"^ExecStart=(.+)$", unit, re.MULTILINE)
         assert match is not None
         own = ["--address", "127.0.0.1:0", "--http-address", "127.0.0.1:0", "--sessions", "4"]
@@ -144,9 +166,10 @@ class Package(unittest.TestCase):
             client = ["chroot", self.root, "/usr/bin/runnel"]
             address = ["--server", ready_address(log)]
             run(*client, "health", "--wait", str(PATIENCE), *address)
-            run(*client, "draw", "--model", "mnist-small", "--count", "2", "--out", "/srv/digits.png", *address)
-            self.assertEqual((self.root / "srv/digits.png").read_bytes()[:4], PNG)
-            run(*client, "generate", "--model", "text-small", "--max-values", "20", "The ", *address)
+            picture = ["--count", "2", "--out", "/tmp/digits.png"]
+            run(*client, "generate", "--model", "mnist-small", *picture, *address)
+            self.assertEqual((self.root / "tmp/digits.png").read_bytes()[:4], PNG)
+            run(*client, "generate", "--model", "text-small", "--max-values", "20", "--prompt", "The ", *address)
         finally:
             server.terminate()
             server.wait(PATIENCE)
