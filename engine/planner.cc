@@ -72,19 +72,6 @@ void take_turns(std::span<const Candidate> candidates, std::span<const Account> 
   }
 }
 
-void plan_decoding(std::span<const Candidate> candidates, std::span<const Account> accounts,
-                   const ModelLimits& limits, Plan& plan) {
-  const auto all = std::count_if(candidates.begin(), candidates.end(), decodes);
-  const int64_t places = all + (all < std::ssize(candidates) ? 1 : 0);
-  const int64_t room = std::min(limits.rows, limits.values);
-  if (places <= room) {
-    take_all(candidates, plan);
-  } else {
-    take_turns(candidates, accounts, room, plan);
-  }
-  plan.decoding = static_cast<int>(plan.shares.size());
-}
-
 // Orders the rows that may be fed: by account, then within the account.
 void order_waiting(std::span<const Candidate> candidates, std::span<const Account> accounts,
                    std::vector<int>& waiting) {
@@ -163,8 +150,8 @@ void feed_others(std::span<const Candidate> candidates, const ModelLimits& limit
 }
 
 // Shares what decoding has left among prompts and values to score.
-void plan_feeding(std::span<const Candidate> candidates, std::span<const Account> accounts,
-                  const ModelLimits& limits, int64_t feed, Plan& plan) {
+void share_feeding(std::span<const Candidate> candidates, std::span<const Account> accounts,
+                   const ModelLimits& limits, int64_t feed, Plan& plan) {
   const int64_t values = limits.values - plan.decoding;
   Budget left = {limits.rows - plan.decoding, plan.decoding > 0 ? std::min(values, feed) : values};
   if (plan.waiting.empty() || left.spent()) return;
@@ -210,12 +197,24 @@ int plan_steps(std::span<const Candidate> candidates, const ModelLimits& limits,
 
 }  // namespace
 
-void plan_batch(std::span<const Candidate> candidates, std::span<const Account> accounts,
-                const ModelLimits& limits, int64_t feed, Plan& plan) {
+void plan_decoding(std::span<const Candidate> candidates, std::span<const Account> accounts,
+                   const ModelLimits& limits, Plan& plan) {
   plan.shares.clear();
   plan.waiting.clear();
-  plan_decoding(candidates, accounts, limits, plan);
-  plan_feeding(candidates, accounts, limits, feed, plan);
+  const auto all = std::count_if(candidates.begin(), candidates.end(), decodes);
+  const int64_t places = all + (all < std::ssize(candidates) ? 1 : 0);
+  const int64_t room = std::min(limits.rows, limits.values);
+  if (places <= room) {
+    take_all(candidates, plan);
+  } else {
+    take_turns(candidates, accounts, room, plan);
+  }
+  plan.decoding = static_cast<int>(plan.shares.size());
+}
+
+void plan_feeding(std::span<const Candidate> candidates, std::span<const Account> accounts,
+                  const ModelLimits& limits, int64_t feed, Plan& plan) {
+  share_feeding(candidates, accounts, limits, feed, plan);
   plan.steps = plan_steps(candidates, limits, plan);
 }
 

@@ -60,9 +60,12 @@ struct Plan {
   std::vector<Place> places;  // scratch
 };
 
-// Fills `plan`, and reuses its memory. If a row decodes, all prompts and values to score together
-// get at most `feed` values.
-void plan_batch(std::span<const Candidate> candidates, std::span<const Account> accounts,
-                const ModelLimits& limits, int64_t feed, Plan& plan);
+// Begins `plan` with the decoding rows, and reuses its memory. plan_feeding() must follow.
+void plan_decoding(std::span<const Candidate> candidates, std::span<const Account> accounts,
+                   const ModelLimits& limits, Plan& plan);
+// Completes the plan. If a row decodes, all prompts and values to score together get at most `feed`
+// values.
+void plan_feeding(std::span<const Candidate> candidates, std::span<const Account> accounts,
+                  const ModelLimits& limits, int64_t feed, Plan& plan);
 
 }  // namespace runnel

@@ -269,9 +269,9 @@ void Steps::note_served() {
 
 bool Steps::step() {
   gather();
-  const auto decodes = [](const Candidate& candidate) { return candidate.want == Want::kNext; };
-  const int64_t decoding = std::ranges::count_if(candidates_, decodes);
-  plan_batch(candidates_, turns_.accounts(), limits_, pace_.most(decoding), plan_);
+  plan_decoding(candidates_, turns_.accounts(), limits_, plan_);
+  // The pace depends on the rows of the step, of which there may be far fewer than candidates.
+  plan_feeding(candidates_, turns_.accounts(), limits_, pace_.most(plan_.decoding), plan_);
   note_served();
   const bool has_rows = !plan_.shares.empty();
   const bool steps = has_rows || launches_.on_their_way() > 0;

@@ -536,7 +536,8 @@ class SampleRows {
   // they get the pending value that Outputs gives them.
   RUNNEL_DEVICE void advance() {
     note_inputs();
-    block_.each([&](int t) {
+    // The warps that follow write the slots that these threads read, so they must wait.
+    block_.phase([&](int t) {
       const int row = first_ + t;
       if (t >= count_ || row >= args_.rows.count) return;
       args_.head_row.keep(row);

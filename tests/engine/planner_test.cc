@@ -23,7 +23,8 @@ struct Round {
 
   // Makes the next plan and records who was served. Candidates never run out of work.
   const Plan& next(const ModelLimits& limits) {
-    plan_batch(candidates, accounts, limits, feed, plan);
+    plan_decoding(candidates, accounts, limits, plan);
+    plan_feeding(candidates, accounts, limits, feed, plan);
     for (const Share& share : plan.shares) {
       Candidate& candidate = candidates[share.candidate];
       candidate.served = accounts[candidate.account].served = ++shares;

@@ -67,6 +67,24 @@ TEST(Scheduler, CallsTakeTurnsIfThereAreMoreThanRows) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(readers[i]->values[0], expected({i, i + 1}, 20)) << i;
 }
 
+// The pace of prompts follows from the rows of a step, of which there are fewer than streams.
+TEST(Scheduler, PromptsAreReadWhileMoreStreamsDecodeThanAStepHasRows) {
+  constexpr ModelLimits kFewRows = {.slots = 16, .rows = 4, .values = 8, .steps = 1};
+  EngineOptions options;
+  options.prompt_slowdown = 4;
+  Harness harness(fake_spec(), kFewRows, options);
+  for (int i = 0; i < 10; ++i) harness.generate(request_of({i}, 1 << 20));
+  for (int i = 0; i < 20; ++i) harness.turn();
+  std::vector<std::shared_ptr<Reader>> prompts;
+  for (int i = 0; i < 3; ++i) {  // a place in a step for each caller's prompts
+    GenerateRequest request = request_of({1, 2, 3, 4}, 2);
+    request.caller.account = "caller " + std::to_string(i);
+    prompts.push_back(harness.generate(request));
+  }
+  for (int i = 0; i < 60; ++i) harness.turn();
+  for (const auto& prompt : prompts) EXPECT_EQ(prompt->values[0], expected({1, 2, 3, 4}, 2));
+}
+
 TEST(Scheduler, ALongPromptOfOneCallerDoesNotDelayAnother) {
   Harness harness(fake_spec(), {.slots = 64, .rows = 2, .values = 16, .steps = 1});
   GenerateRequest large = request_of(std::vector<int32_t>(10'000, 1), 1);
