@@ -1,7 +1,8 @@
 """Turn a PyTorch checkpoint into a directory that runnel serves.
 
 Of RWKV-7 (.pth) and Mamba-2 (pytorch_model.bin) the tensors become safetensors under their own names; no flag but --out
-is needed, and --vocab or --tokenizer where there is to be text.
+is needed, and --vocab or --tokenizer where there is to be text. --config and the flags of the model card work too.
+Every other flag is refused.
 
 Of a linear transformer it makes a bundle. Read are: checkpoints of idiap/linear-transformer-experiments
 (image-generation and causal-copy), and state dicts of a fast-transformers encoder, alone or as part of a larger model.
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 Add = Callable[..., object]
 
+PUBLISHED = ("checkpoint", "out", "vocab", "tokenizer", "config", "card", "card_note")  # used for RWKV and Mamba
+
 EXAMPLES = """examples:
   RWKV-7:              runnel-convert rwkv7-g1-0.1b.pth --vocab rwkv_vocab_v20230424.txt --out rwkv7-0.1b
   Mamba-2:             runnel-convert mamba2-130m/pytorch_model.bin --tokenizer tokenizer.json --out mamba2
@@ -53,16 +56,23 @@ EXAMPLES = """examples:
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    without_defaults = parser.parse_args(argv, argparse.Namespace(**dict.fromkeys(vars(args))))
+    args.given = [name for name, value in vars(without_defaults).items() if value is not None]
+    args.image = bundle.parse_image(args.image) if args.image is not None else None
+    args.name = default_name(args.out) if args.name is None else args.name
+    return args
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = command.Parser("runnel-convert", __doc__, EXAMPLES)
     add_model_flags(parser.add_argument)
     add_value_flags(parser.add_argument)
     add_name_flags(parser.add_argument_group("names, where they are not those of the authors' code").add_argument)
     add_published_flags(parser.add_argument_group("RWKV-7 and Mamba-2").add_argument)
     add_card_flags(parser.add_argument_group("model card (README.md)").add_argument)
-    args = parser.parse_args(argv)
-    args.image = bundle.parse_image(args.image) if args.image is not None else None
-    args.name = default_name(args.out) if args.name is None else args.name
-    return args
+    return parser
 
 
 def add_model_flags(add: Add) -> None:
@@ -266,10 +276,11 @@ def card_text(config: Config, sources: Sequence[Checkpoint], args: argparse.Name
     for source in sources:
         iteration = "not stored" if source.iteration is None else f"{source.iteration:,}"
         lines.append(f"| `{os.path.basename(source.path)}` | {iteration} | `{source.digest}` |")
-    text = "\n".join(lines) + "\n"
-    if args.card is not None:
-        text += "\n" + read_text("--card", args.card).strip() + "\n"
-    return text
+    return "\n".join(lines) + "\n" + card_end(args)
+
+
+def card_end(args: argparse.Namespace) -> str:
+    return "" if args.card is None else "\n" + read_text("--card", args.card).strip() + "\n"
 
 
 def unknown_text(config: Config, args: argparse.Namespace) -> str:
@@ -305,22 +316,15 @@ def open_published(paths: Sequence[str]) -> tuple[publish.Published | None, str]
 
 
 def convert_published(published: publish.Published, args: argparse.Namespace) -> None:
-    for flag in (
-        "heads",
-        "image",
-        "symbols",
-        "symbols_file",
-        "begin",
-        "begin_histogram",
-        "verify",
-        "encoder",
-        "length",
-    ):
-        check(
-            getattr(args, flag) is None,
-            f"--{flag.replace('_', '-')} is for linear transformers; found a model of another family",
-        )
-    notes = publish.publish(published, args.out, args.config, args.vocab, args.tokenizer)
+    flags = " and ".join(f"--{name.replace('_', '-')}" for name in args.given if name not in PUBLISHED)
+    family = publish.family_of(list(published.place))
+    check(
+        not flags,
+        f"{flags}: for linear transformers, found {family}, which is written as it was published and "
+        "has the name of its directory",
+    )
+    card = publish.Card(args.card_note, card_end(args))
+    notes = publish.publish(published, args.out, card, args.config, args.vocab, args.tokenizer)
     print(f"{args.out}: {len(published.place)} tensors; 'runnel info {args.out}' checks them")
     for note in notes:
         print(f"note: {note}")

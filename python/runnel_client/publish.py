@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -132,6 +132,7 @@ class Published:
 def config_of(published: Published, given: str | None) -> bytes:
     """config.json: the one given, or beside the checkpoint. An official RWKV has none: its sizes are its tensors'."""
     if any(name.startswith("blocks.0.att.") for name in published.place):
+        check(given is None, "--config: an official RWKV has no config.json; its tensors say its family and sizes")
         families = {"r_k": "rwkv7", "time_maa_x": "rwkv6", "gate.weight": "rwkv5"}
         found = [family for name, family in families.items() if f"blocks.0.att.{name}" in published.place]
         check(
@@ -192,11 +193,20 @@ def digest_of(path: str) -> str:
     return digest.hexdigest()
 
 
-def card_of(directory: str, paths: Sequence[str]) -> str:
+class Card(NamedTuple):
+    """Text that the caller adds to the model card."""
+
+    notes: Sequence[str]  # paragraphs below the title
+    end: str
+
+
+def card_of(directory: str, published: Published, added: Card) -> str:
+    paths = [file.path for file in published.files]
     rows = [f"| `{os.path.basename(path)}` | `{digest_of(path)}` |" for path in paths]
     table = "\n".join(["| checkpoint | SHA-256 |", "| --- | --- |", *rows])
     name = os.path.basename(os.path.abspath(directory))
-    return f"# {name}\n\nConverted from:\n\n{table}\n"
+    parts = [f"# {name}", *(note.strip() for note in added.notes), "Converted from:", table]
+    return "\n\n".join(parts) + "\n" + added.end
 
 
 def write_all(directory: str, files: Mapping[str, Callable[[BinaryIO], object]]) -> None:
@@ -218,12 +228,12 @@ def write_all(directory: str, files: Mapping[str, Callable[[BinaryIO], object]])
 
 
 def publish(
-    published: Published, out: str, config: str | None = None, vocab: str | None = None, tokenizer: str | None = None
+    published: Published, out: str, added: Card, config: str | None, vocab: str | None, tokenizer: str | None
 ) -> list[str]:
     """Writes the directory, and gives notes for whoever asked for it."""
     text = config_of(published, config)
     files = text_files(published, out, vocab, tokenizer)
-    card = card_of(out, [file.path for file in published.files]).encode()
+    card = card_of(out, published, added).encode()
     write_all(
         out,
         {

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import subprocess
 import unittest
+import urllib.request
 from typing import Any
 
-from browser import ENDLESS, MANY, RUNNEL, TEXT, BrowserTest, Server, eventually
+from browser import ENDLESS, MANY, PATIENCE, RUNNEL, TEXT, BrowserTest, Server, eventually
 from playwright.sync_api import Page
+
+WAYS_BACK = ("Fork here", "Go back to here")
 
 
 class Words(BrowserTest):
@@ -123,6 +127,73 @@ class Words(BrowserTest):
             page.get_by_role("button", name="Continue", exact=True).click()
             self.wait_for_text(page, 64)
             self.assertEqual(self.text(page)[54:], loaded)
+
+    def greedy(self, prompt: str, values: int) -> str:
+        """The most likely continuation of a text, by a call of its own."""
+        body = {"model": TEXT, "prompt": prompt, "max_tokens": values, "temperature": 0}
+        request = urllib.request.Request(
+            f"{self.plain.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return str(json.load(answer)["choices"][0]["text"])
+
+    def look_at(self, page: Page, token: int) -> None:
+        page.get_by_role("slider", name="Token", exact=True).fill(str(token))
+
+    def go_back_in_vain(self, page: Page, token: int, way: str, told: str) -> None:
+        """Looks at a token and presses `way`, which fails with an error that says `told` and changes nothing."""
+        before, branches = self.text(page), page.locator(".branches").inner_text()
+        self.look_at(page, token)
+        self.press_button(page, way)
+        page.get_by_role("alert").filter(has_text=told).wait_for()
+        eventually(lambda: self.is_idle(page), "the end of the attempt")
+        self.assertEqual(self.text(page), before)
+        self.assertEqual(page.locator(".branches").inner_text(), branches)
+
+    def continue_greedily(self, page: Page, values: int) -> str:
+        """Continues the text by its most likely values, and gives all that the page shows."""
+        size = len(self.text(page))
+        self.settings(page, values=str(values), temperature="0")
+        self.press_button(page, "Continue")
+        self.wait_for_text(page, size + values)
+        return self.text(page)
+
+    def test_a_loaded_state_that_cannot_go_back_is_as_before(self) -> None:
+        for way in WAYS_BACK:
+            with self.subTest(way), self.open(self.plain) as page:
+                read = self.write(page)
+                with page.expect_download() as file:
+                    page.get_by_role("button", name="Save state").click()
+                page.get_by_label("Load state").set_input_files(file.value.path())
+                eventually(lambda: "B 55 values" in page.locator(".branches").inner_text(), "the loaded state")
+                eventually(lambda: self.is_idle(page), "the end of the load")
+                self.continue_greedily(page, 20)
+                self.go_back_in_vain(page, 4, way, "does not know those before the loaded state")
+                self.assertEqual(self.continue_greedily(page, 10), self.greedy(read, 30))
+
+    def test_a_full_server_forks_at_an_earlier_token_and_a_failed_way_back_changes_nothing(self) -> None:
+        with self.open(self.serve(models=(TEXT,), rewind=False, sessions=2)) as page:
+            text = self.write(page)
+            self.look_at(page, 30)
+            self.fork(page, 30)
+            self.assertEqual(self.text(page)[:54], text, "the copy has made room for the new session")
+            before = self.text(page)
+            self.go_back_in_vain(page, 20, "Go back to here", "delete a session")
+            self.assertEqual(self.continue_greedily(page, 10), before + self.greedy(before, 10))
+            page.get_by_role("button", name=re.compile("^A ")).click()
+            self.assertEqual(self.continue_greedily(page, 10), text + self.greedy(text, 10))
+
+    def test_a_new_session_that_cannot_read_the_text_changes_nothing(self) -> None:
+        for way in WAYS_BACK:
+            with self.subTest(way), self.open(self.plain) as page:
+                text = self.write(page)
+                page.route("**/v1/completions", lambda route: route.abort(), times=1)
+                self.go_back_in_vain(page, 30, way, "does not answer")
+                self.assertEqual(self.continue_greedily(page, 10), text + self.greedy(text, 10))
+                self.look_at(page, 30)
+                self.press_button(page, way)
+                self.wait_for_text(page, 30)
+                self.assertEqual(self.continue_greedily(page, 10), text[:30] + self.greedy(text[:30], 10))
 
     def test_markup_is_shown_as_text(self) -> None:
         attack = "<img src=x onerror=\"document.title='hit'\"><script>document.title='hit'</script>"

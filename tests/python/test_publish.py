@@ -154,11 +154,44 @@ class PublishTest(ToolTest):
             published = publish.Published([self.save({f"blocks.0.att.{name}": torch.ones(4)})])
             self.assertEqual(json.loads(publish.config_of(published, None))["model_type"], family)
         self.refuse([self.save(mamba())], "config.json", "--config")
-        self.refuse([self.save(official()), "--heads", "4"], "--heads is for linear transformers")
         self.write("config.json", "{}")
         self.refuse([self.save(mamba())], "expected the model's config.json")
         self.write("config.json", "{")
         self.refuse([self.save(mamba())], "config.json: expected JSON")
+
+    def test_flags_without_effect_are_refused(self):
+        self.write("config.json", '{"model_type": "mamba2"}')
+        checkpoints = {"RWKV": self.save(official()), "Mamba": self.save(mamba(), "pytorch_model.bin")}
+        flags = [action for action in convert.make_parser()._actions if action.dest not in ("help", *convert.PUBLISHED)]
+        self.assertGreater(len(flags), 25)
+        for family, checkpoint in checkpoints.items():
+            for action in flags:
+                flag = action.option_strings[0]
+                for value in self.values_of(action):
+                    self.refuse([checkpoint, flag, *value], f"{flag}: for linear transformers, found {family}, ")
+        given = [checkpoint, "--name", "x", "--card-note", "A note.", "--norm-eps", "1e-5"]
+        self.refuse(given, "--name and --norm-eps: for linear transformers", "has the name of its directory")
+        config = self.path("config.json")
+        self.refuse([checkpoints["RWKV"], "--config", config], "--config: an official RWKV has no config.json")
+
+    def values_of(self, action):
+        """Lists of arguments for a flag, with its default among them if that is a number or a choice."""
+        if action.nargs == 0:
+            return [[]]
+        if action.choices:
+            return [[choice] for choice in action.choices]
+        other = ["1x1x1" if action.dest == "image" else "1"]
+        return [other, [str(action.default)]] if isinstance(action.default, float) else [other]
+
+    def test_the_card_has_the_given_notes_and_text(self):
+        card = self.write("card.md", "\n## Licence\n\nApache 2.0.\n\n")
+        notes = ["--card-note", "The first note. ", "--card-note", "The second."]
+        self.convert(self.save(official()), *notes, "--card", card)
+        with open(os.path.join(self.out, "README.md"), encoding="utf-8") as file:
+            text = file.read()
+        self.assertTrue(text.startswith("# out\n\nThe first note.\n\nThe second.\n\nConverted from:\n\n| checkpoint "))
+        self.assertTrue(text.endswith("` |\n\n## Licence\n\nApache 2.0.\n"))
+        self.refuse([self.save(official()), "--card", self.path("none.md")], "--card: ", "none.md")
 
     def test_no_code_of_a_file_is_run(self):
         ran = self.path("ran")

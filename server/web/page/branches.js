@@ -37,7 +37,7 @@ export class Branch {
     this.from = first + tokens.length;  // where it left its parent
     this.norms = [];       // of its state, by position
     this.isGone = false;   // from the server
-    this.isLoose = false;  // the server may have gone further than `tokens`
+    this.isLoose = false;  // its session may be at another position than the end of `tokens`
     this.isBusy = false;
   }
   get position() {
@@ -52,6 +52,7 @@ export class Tree extends EventTarget {
     this.model = model;
     this.branches = [];
     this.current = null;
+    this.spare = new Set();  // ids of sessions that belong to no branch yet
     this.watcher = null;  // {every, look(branch)}: called after so many values of a run
     this.named = 0;
   }
@@ -136,11 +137,11 @@ export class Tree extends EventTarget {
 
   // Makes the server's session stand where the branch does, whatever has happened to it.
   async settle(branch) {
-    if (branch.isGone) return this.rebuild(branch);
+    if (branch.isGone) return this.rebuild(branch, branch.position);
     if (!branch.isLoose) return undefined;
     const session = await this.rested(branch);
     if (session && session.position !== branch.position) await this.rewindOrRebuild(branch, branch.position);
-    else if (!session) await this.rebuild(branch);
+    else if (!session) await this.rebuild(branch, branch.position);
     branch.isLoose = false;
     return undefined;
   }
@@ -160,15 +161,29 @@ export class Tree extends EventTarget {
     throw new Error('The session is still in use. Wait a moment, then try again.');
   }
 
-  // A new session that has read what the branch knows: for servers without --rewind, and for sessions
-  // that have ended.
-  async rebuild(branch) {
-    if (branch.first > 0) throw new Error('The session has ended, and this page does not know its first values. Load its state again.');
+  // Gives the branch a new session that has read its tokens up to `position`: for servers without
+  // --rewind, and for sessions that have ended. If that fails, the branch keeps the session it had.
+  async rebuild(branch, position) {
     const old = branch.id;
-    branch.id = (await post('/v1/sessions', { model: this.model.id })).id;
-    if (!branch.isGone) await remove(`${path(old)}?model=${encodeURIComponent(this.model.id)}`).catch(() => {});
+    branch.id = await this.read(branch.first, branch.tokens.slice(0, position - branch.first));
+    if (!branch.isGone) await this.end(old);
     branch.isGone = false;
-    if (branch.tokens.length > 0) await this.feed(branch.id, branch.tokens);
+  }
+
+  // The id of a new session that has read these tokens. If it cannot read them, no session is left.
+  async read(first, tokens) {
+    if (first > 0) throw new Error('A new session would have to read every value from the start, but this page does not know those before the loaded state. Load the state again.');
+    const { id } = await post('/v1/sessions', { model: this.model.id });
+    this.spare.add(id);
+    try {
+      if (tokens.length > 0) await this.feed(id, tokens);
+    } catch (error) {
+      await this.end(id);
+      throw error;
+    } finally {
+      this.spare.delete(id);
+    }
+    return id;
   }
 
   feed(id, tokens) {
@@ -176,37 +191,74 @@ export class Tree extends EventTarget {
     return stream('/v1/completions', { model: this.model.id, session: id, prompt, max_tokens: 0 }, undefined, () => {});
   }
 
-  async rewindOrRebuild(branch, position) {
+  // Deletes a session that the page no longer needs, if the server still has it.
+  end(id) {
+    return remove(`${path(id)}?model=${encodeURIComponent(this.model.id)}`).catch(() => {});
+  }
+
+  // Whether the session went back to `position`. If the server refuses, the session is as it was. After
+  // an error it may be elsewhere.
+  async rewind(id, position) {
     try {
-      await post(path(branch.id, '/rewind'), { model: this.model.id, position });
+      await post(path(id, '/rewind'), { model: this.model.id, position });
+      return true;
     } catch (error) {
       if (error.status !== 400 && error.status !== 404) throw error;
-      await this.rebuild(branch);
+      return false;
     }
   }
 
-  // A branch of its own that stands at `position` of this one. A copy goes back no further than where
-  // it was made, so the copy takes this one's place, and this one's session goes back.
+  async rewindOrRebuild(branch, position) {
+    if (!(await this.rewind(branch.id, position))) await this.rebuild(branch, position);
+  }
+
+  // A branch of its own at `position` of this one. If that fails, this one is as it was.
   async fork(branch, position = branch.position) {
     await this.settle(branch);
-    const made = await post(path(branch.id, '/fork'), { model: this.model.id });
+    const tokens = branch.tokens.slice(0, position - branch.first);
+    const id = position === branch.position ? await this.copy(branch) : await this.copyBack(branch, position, tokens);
     let parent = branch;
     while (parent.parent && position < parent.from) parent = parent.parent;
-    const child = this.add(made.data[0], parent, branch.first, branch.tokens.slice(0, position - branch.first));
+    const child = this.add({ id }, parent, branch.first, tokens);
     child.norms = branch.norms.filter((norm) => norm.position <= position);
-    if (position !== branch.position) {
-      [branch.id, child.id] = [child.id, branch.id];
-      await this.rewindOrRebuild(child, position);
-    }
     this.changed();
     return child;
   }
 
+  // The id of a new session at the position of the branch.
+  async copy(branch) {
+    const made = await post(path(branch.id, '/fork'), { model: this.model.id });
+    return made.data[0].id;
+  }
+
+  // The id of a session that has read only `tokens`, up to `position`, of the branch. A copy goes back no
+  // further than where it was made, so the copy takes the branch's place, and the branch's session goes
+  // back. If the server refuses, the copy ends first: a new session may need its place.
+  async copyBack(branch, position, tokens) {
+    const own = branch.id;
+    const copy = await this.copy(branch);
+    branch.id = copy;
+    this.spare.add(own);
+    try {
+      if (await this.rewind(own, position)) return own;
+    } catch (error) {
+      await this.end(own);
+      throw error;
+    } finally {
+      this.spare.delete(own);
+    }
+    branch.id = own;
+    await this.end(copy);
+    return this.read(branch.first, tokens);
+  }
+
   async goBack(branch, position) {
     await this.settle(branch);
+    branch.isLoose = true;  // until the server says that it is there
+    await this.rewindOrRebuild(branch, position);
+    branch.isLoose = false;
     branch.tokens.length = position - branch.first;
     branch.norms = branch.norms.filter((norm) => norm.position <= position);
-    await this.rewindOrRebuild(branch, position);
     this.changed();
   }
 
@@ -229,9 +281,8 @@ export class Tree extends EventTarget {
 
   // The page is closed.
   leave() {
-    for (const branch of this.branches) {
-      if (!branch.isGone) removeAtEnd(`${path(branch.id)}?model=${encodeURIComponent(this.model.id)}`);
-    }
+    const ids = this.branches.filter((branch) => !branch.isGone).map((branch) => branch.id);
+    for (const id of [...ids, ...this.spare]) removeAtEnd(`${path(id)}?model=${encodeURIComponent(this.model.id)}`);
   }
 
   // The server was lost and is there again: which sessions are still there?
