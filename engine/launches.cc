@@ -8,7 +8,15 @@
 namespace runnel {
 namespace {
 
+// When a device counts as hanging. A long prompt can take minutes on a healthy one.
 constexpr Duration kTimeout = std::chrono::seconds(60);
+constexpr Duration kTimeoutOfInput = std::chrono::milliseconds(10);
+
+Duration timeout_of(const Launch& launch) {
+  int64_t inputs = 0;
+  for (const Launch::Part& part : launch.parts) inputs += part.inputs;
+  return kTimeout + inputs * launch.steps * kTimeoutOfInput;
+}
 
 }  // namespace
 
@@ -40,7 +48,7 @@ void Launches::submit(int steps) {
 }
 
 Status Launches::collect() {
-  const Status status = wait_for(launches_.front().ticket);
+  const Status status = wait_for(launches_.front());
   time_.read();
   if (!status.ok()) {
     on_their_way_ = 0;
@@ -52,14 +60,14 @@ Status Launches::collect() {
   return {};
 }
 
-Status Launches::wait_for(Ticket ticket) {
-  const TimePoint started = std::chrono::steady_clock::now();
+Status Launches::wait_for(const Launch& launch) {
+  const TimePoint end = std::chrono::steady_clock::now() + timeout_of(launch);
   emitted_.clear();
   while (true) {
-    const Result<bool> done = model_.collect(ticket, emitted_);
+    const Result<bool> done = model_.collect(launch.ticket, emitted_);
     if (!done.ok()) return done.status();
     if (*done) return {};
-    check(std::chrono::steady_clock::now() - started < kTimeout, "the device answers in time");
+    check(std::chrono::steady_clock::now() < end, "the device answers in time");
     std::this_thread::yield();
   }
 }

@@ -40,14 +40,15 @@ class Launches {
   void submit(int steps);
 
   // Waits for the oldest launch in flight. The process stops if the device takes longer than a
-  // minute. Not OK: the device has failed, and no launch is in flight any more.
+  // minute and 10 ms for each input. Not OK: the device has failed, and no launch is in flight any
+  // more.
   Status collect();
   // The launch that was collected last, and its values. Valid until the next submit().
   const Launch& collected() const { return launches_.back(); }
   std::span<const Emitted> emitted() const { return emitted_; }
 
  private:
-  Status wait_for(Ticket ticket);
+  Status wait_for(const Launch& launch);
   void note_steps(Launch& launch);
 
   Model& model_;
