@@ -32,7 +32,7 @@ Status too_many_states(int64_t needed, int64_t held, int64_t most, std::string_v
 
 Status draining_status() {
   Status status(Code::kUnavailable, "the server is draining; try another one");
-  return status.with_reason("draining");
+  return status.with_retry_after(std::chrono::milliseconds(100)).with_reason("draining");
 }
 
 Status shutting_down() {

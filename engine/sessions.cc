@@ -70,8 +70,9 @@ Result<Session*> Sessions::resolve(const SessionKey& key, std::string_view field
   Session* session = table_.find(key);
   if (session == nullptr) return no_session(key.id, field);
   if (!session->resting()) {
-    return Status(Code::kAborted,
+    Status status(Code::kAborted,
                   "session '" + key.id + "' is busy with another call; wait until that one ends");
+    return status.with_retry_after(std::chrono::milliseconds(100));
   }
   return session;
 }

@@ -20,10 +20,11 @@ namespace {
 
 constexpr auto kWarmUp = std::chrono::seconds(60);
 
-// States of prompts are kept only if callers can be told apart or are all on this machine, because
-// the time to an answer reveals what others have asked.
+// States of prompts are kept only if callers have keys or are all on this machine, because the time
+// to an answer reveals what others have asked.
 int64_t prefix_cache_bytes(const ServerConfig& config) {
-  const bool open = config.keys.empty() && config.insecure_public;
+  const bool open =
+      config.keys.empty() && (config.insecure_public || !config.tls_client_ca.empty());
   return open ? 0 : config.limit(limits::kPrefixCacheBytes);
 }
 

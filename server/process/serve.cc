@@ -164,8 +164,11 @@ Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereadi
   return report;
 }
 
+// UNAVAILABLE: a store that may answer later.
 int exit_code_of(const Status& start) {
-  return start.code() == Code::kFailedPrecondition ? kExitFailed : kExitUsage;
+  const bool may_pass =
+      start.code() == Code::kFailedPrecondition || start.code() == Code::kUnavailable;
+  return may_pass ? kExitFailed : kExitUsage;
 }
 
 int failed(const EventLog& log, int code, const Status& status) {

@@ -1,6 +1,7 @@
 #include "server/process/update_models.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <set>
@@ -61,7 +62,10 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 
 FileStamps files_of(const ModelConfig& from) {
   FileStamps files = directory_stamp(from.path);
-  // No file in a directory has "/" in its name, so the key is unique.
+  // No file in a directory has "/" in its name, so these keys are unique.
+  std::error_code error;
+  if (std::filesystem::is_regular_file(from.path, error)) files["/"] = file_stamp(from.path);
+  files["/tool_use"] = file_stamp(from.path + "/additional_chat_templates/tool_use.jinja");
   const std::string& chat = from.chat_template;
   if (!chat.empty()) files["/" + chat] = file_stamp(chat);
   return files;

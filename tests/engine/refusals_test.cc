@@ -9,6 +9,7 @@ namespace {
 
 TEST(Refusals, NameTheirReason) {
   EXPECT_EQ(draining_status().reason(), "draining");
+  EXPECT_TRUE(draining_status().retry_after()) << "another server may answer";
   EXPECT_EQ(shutting_down().reason(), "draining");
   EXPECT_EQ(mailbox_full().reason(), "mailbox");
   EXPECT_EQ(calls_used_up("ada", 1).reason(), "quota_calls");

@@ -512,6 +512,8 @@ TEST(Serve, ReportsFaultsAtTheStartWithTheirExitCodes) {
          "choose another one with --metrics-address");
   expect({"serve", place.bundle, "--address", "127.0.0.1:0", "--http-address", "0.0.0.0:0"}, 2,
          "prompts and keys would cross the network in the clear");
+  expect({"serve", place.bundle, "--address", "127.0.0.1:0", "--storage", "redis://127.0.0.1:1/0"},
+         1, "cannot be reached");
   const TestServer taken;
   expect({"serve", place.bundle, "--address", taken.server.address()}, 1, "cannot listen on");
 }

@@ -39,7 +39,7 @@ class UpdateModels : public ::testing::Test {
       if (from.path == broken_) return invalid_argument(from.path + " is broken");
       ServedModel served = served_fake(from.name.empty() ? fake_spec().name : from.name);
       served.path = from.path;
-      served.files = directory_stamp(from.path);
+      served.files = files_of(from);
       return served;
     });
   }
@@ -54,6 +54,20 @@ class UpdateModels : public ::testing::Test {
   std::string broken_;
   int loaded_ = 0;
 };
+
+TEST_F(UpdateModels, AReplacedGgufFileAndATemplateInASubfolderAreNoticed) {
+  folder_.write("m.gguf", "first");
+  const ModelConfig gguf = {.name = "m", .path = folder_.path("m.gguf")};
+  const ModelConfig other = model("b", "b");
+  EXPECT_THAT(update({gguf, other}).added, ElementsAre("m", "b"));
+  EXPECT_THAT(update({gguf, other}).kept, ElementsAre("m", "b"));
+  folder_.write("next", "other");
+  std::filesystem::rename(folder_.path("next"), folder_.path("m.gguf"));
+  EXPECT_THAT(update({gguf, other}).replaced, ElementsAre("m"));
+  std::filesystem::create_directory(folder_.path("b/additional_chat_templates"));
+  folder_.write("b/additional_chat_templates/tool_use.jinja", "{{ x }}");
+  EXPECT_THAT(update({gguf, other}).replaced, ElementsAre("b"));
+}
 
 TEST_F(UpdateModels, ModelsComeAndGo) {
   EXPECT_THAT(update({model("a", "a"), model("b", "b")}).added, ElementsAre("a", "b"));
@@ -139,7 +153,7 @@ TEST_F(UpdateModels, AnAliasFollowsAModelWhoseFilesHaveAnotherName) {
         spec.name = name;
         ServedModel served = served_fake(name, {}, {}, kTestLimits, spec);
         served.path = from.path;
-        served.files = directory_stamp(from.path);
+        served.files = files_of(from);
         return served;
       });
     };
