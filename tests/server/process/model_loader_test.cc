@@ -44,7 +44,7 @@ TEST_F(ModelLoaderTest, RecordsTheFilesOfALoadedModel) {
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
   EXPECT_EQ(loaded->name, "named");
   EXPECT_EQ(loaded->path, from_.path);
-  EXPECT_EQ(loaded->files, directory_stamp(from_.path));
+  EXPECT_EQ(loaded->files, files_of(from_));
   EXPECT_THAT(log_text_.str(), HasSubstr("loaded model=named"));
 }
 

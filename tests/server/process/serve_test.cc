@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -512,7 +513,11 @@ TEST(Serve, ReportsFaultsAtTheStartWithTheirExitCodes) {
          "choose another one with --metrics-address");
   expect({"serve", place.bundle, "--address", "127.0.0.1:0", "--http-address", "0.0.0.0:0"}, 2,
          "prompts and keys would cross the network in the clear");
-  expect({"serve", place.bundle, "--address", "127.0.0.1:0", "--storage", "redis://127.0.0.1:1/0"},
+  const std::string seal = place.directory.path() + "/seal.key";
+  write_file(seal, std::string(32, 's'));
+  std::filesystem::permissions(seal, std::filesystem::perms::owner_read);
+  expect({"serve", place.bundle, "--address", "127.0.0.1:0", "--storage", "redis://127.0.0.1:1/0",
+          "--seal-keys", seal},
          1, "cannot be reached");
   const TestServer taken;
   expect({"serve", place.bundle, "--address", taken.server.address()}, 1, "cannot listen on");

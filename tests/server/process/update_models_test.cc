@@ -60,7 +60,7 @@ TEST_F(UpdateModels, AReplacedGgufFileAndATemplateInASubfolderAreNoticed) {
   const ModelConfig gguf = {.name = "m", .path = folder_.path("m.gguf")};
   const ModelConfig other = model("b", "b");
   EXPECT_THAT(update({gguf, other}).added, ElementsAre("m", "b"));
-  EXPECT_THAT(update({gguf, other}).kept, ElementsAre("m", "b"));
+  EXPECT_THAT(update({gguf, other}).kept, ElementsAre("b", "m"));
   folder_.write("next", "other");
   std::filesystem::rename(folder_.path("next"), folder_.path("m.gguf"));
   EXPECT_THAT(update({gguf, other}).replaced, ElementsAre("m"));
