@@ -52,7 +52,7 @@ def ask(server: Server, path: str, body: Any = None) -> Any:
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         text = answer.read().decode()
     if text.startswith(("data: ", "event: ")):
-        return [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+        return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
     return json.loads(text)
 
 

@@ -141,7 +141,8 @@ class Served:
         if kind == TEXT:
             self.check(schema, json.loads(text))
         if kind == EVENTS:
-            for line in text.decode().splitlines():
+            # Not splitlines(), which also splits at characters such as U+0085 that a text may have.
+            for line in text.decode().split("\n"):
                 if line.startswith("data: ") and line != "data: [DONE]":
                     self.check(schema, json.loads(line[6:]))
 
