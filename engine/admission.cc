@@ -15,8 +15,9 @@
 namespace runnel {
 namespace {
 
-// The session that a call works on: the named one, or a new one whose id is derived from the
-// request_id, so that a retry finds it, or given. The id is empty if there is none of these.
+// The session that a call works on: the session it names, or the one it makes. The id of a made
+// session is derived from the request_id, so that a retry finds the session. Without a request_id
+// it is the one that the server has drawn, or empty.
 SessionKey key_of(const GenerateRequest& request) {
   if (request.session) return {request.caller.name, *request.session};
   if (request.makes_named()) return {request.caller.name, made_session_id(request.request_id)};

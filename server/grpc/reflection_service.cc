@@ -106,7 +106,7 @@ wire::ServerReflectionResponse answer_to(const wire::ServerReflectionRequest& re
 
 using ByteStream = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-// What all streams share.
+// Everything that the streams share.
 struct Shared {
   ServerContext& state;
   const std::vector<std::string> services;

@@ -32,7 +32,7 @@ class Reader {
   }
   ~Reader() { ::close(socket_); }
 
-  // What has come; "" if nothing has.
+  // The next message, or "" if none has arrived.
   std::string read() const {
     std::array<char, 100> text = {};
     const ssize_t bytes = ::recv(socket_, text.data(), text.size(), MSG_DONTWAIT);
