@@ -387,7 +387,7 @@ def page_parser(name, about, counts="median"):
 
 
 def add_models(parser, models, matches, metavar, about):
-    """Adds --folder, and --models: those of `models` for which matches(name, word) is true of one of the words."""
+    """Adds --folder, --add, and --models: those of `models` for which matches(name, word) is true of one of the words."""
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/bench/text", help="for peers and models")
     parser.add_argument(
         "--models",
@@ -396,6 +396,7 @@ def add_models(parser, models, matches, metavar, about):
         metavar=metavar,
         help=about,
     )
+    parser.add_argument("--add", action="store_true", help="add the rounds to those of the figures in --docs")
 
 
 def write_page(parser, write):

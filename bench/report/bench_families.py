@@ -82,7 +82,7 @@ def measure(arguments):
     about = quiet_machine()
     bench = Bench(arguments.runnel, None, MODELS, {"runnel": None})
     sizes = {preset: sizes_of(arguments.runnel, bundle) for preset, bundle in bundles.items()}
-    for number in range(arguments.rounds):
+    for number in bench.rounds(arguments, "families", about, arguments.models):
         for preset, bundle in bundles.items():
             bench.limits.append(bench.undisturbed(bench.measure_limits))
             rates = bench.undisturbed(lambda bundle=bundle: engine(bench, bundle, arguments.values))

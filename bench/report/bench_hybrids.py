@@ -133,7 +133,7 @@ def measure(arguments):
     about = quiet_machine()
     sizes = {model: one.sizes(arguments.runnel) for model, one in files.items()}
     bench = Bench(arguments.runnel, setup, MODELS, WAYS)
-    for number in range(arguments.rounds):
+    for number in bench.rounds(arguments, "hybrids", about, arguments.models):
         for model in arguments.models:
             bench.measure_round(number, model, files[model])
         yield {

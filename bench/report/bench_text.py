@@ -10,6 +10,7 @@ is measured in every round.
     bench/report/bench_text.py                 # make bench-text: builds what is missing, writes docs/benchmarks/text.md
     bench/report/bench_text.py --models 0.1B --rounds 1 --docs build/bench/text
     bench/report/bench_text.py --models 0.4B,1.5B --kinds q4_0,q4_k,q8_0 --docs build/bench/text
+    bench/report/bench_text.py --rounds 1 --add  # another round for the page that is there
 
 llama.cpp is built from the sources in PyPI's llama-cpp-python, and rwkv installed with PyTorch, under build/bench/text.
 A peer that cannot be had is left out, and the page says why. Needs a built runnel, Python with numpy and venv, a C++
@@ -392,6 +393,22 @@ class Bench:
         self.limits = []  # of every round and model
         self.disturbed = 0.0  # the most of the machine that others used beside a measurement that counts
 
+    def rounds(self, arguments, name, about, models):
+        """The numbers of the rounds to measure. With --add they follow those in NAME_figures.json, which this takes
+        over."""
+        if not arguments.add:
+            return range(arguments.rounds)
+        path = arguments.docs / f"{name}_figures.json"
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        if any(earlier["machine"][key] != about[key] for key in ("cpu", "cores", "flags")):
+            raise BenchError(f"--add: {path} is of another machine: {earlier['machine']['cpu']}")
+        if list(earlier["models"]) != list(models):
+            raise BenchError(f"--add: {path} is of other models: {', '.join(earlier['models'])}")
+        self.runs, self.limits = earlier["runs"], earlier["limits"]
+        self.disturbed = earlier["machine"]["disturbed"]
+        self.numerics = dict.fromkeys(earlier["numerics"].split(", "))
+        return range(earlier["rounds"], earlier["rounds"] + arguments.rounds)
+
     def ways_of(self, model):
         """Those that can be had."""
         missing = set(self.setup.missing)
@@ -489,7 +506,7 @@ def measure(arguments):
     ]
     for model in compared:
         sizes[model]["distances"] = distances(bench, files[model])
-    for number in range(arguments.rounds):
+    for number in bench.rounds(arguments, "text", about, models):
         for model in models:
             bench.measure_round(number, model, files[model])
         yield {

@@ -173,6 +173,31 @@ class BenchTextTest(unittest.TestCase):
             self.assertEqual(bench.undisturbed(lambda: next(tries)), 2)
         self.assertEqual(bench.disturbed, 0.2)
 
+    def test_added_rounds_follow_those_of_the_same_machine_and_models(self):
+        about = {"cpu": "a processor", "cores": 2, "flags": ["avx2"]}
+        earlier = {
+            "machine": {**about, "disturbed": 0.05},
+            "numerics": "cpu/a, cpu/b",
+            "rounds": 2,
+            "models": {"RWKV-7 0.1B": {}},
+            "limits": [LIMITS],
+            "runs": {"RWKV-7 0.1B": {"runnel": {"1": [80.0, 81.0]}}},
+        }
+        (self.setup.folder / "text_figures.json").write_text(json.dumps(earlier), encoding="utf-8")
+        words = ["--docs", str(self.setup.folder), "--rounds", "3"]
+        parse = bench_text.make_parser().parse_args
+        bench = bench_text.Bench("runnel", self.setup)
+        self.assertEqual(list(bench.rounds(parse(words), "text", about, ["RWKV-7 0.1B"])), [0, 1, 2])
+        self.assertEqual(bench.runs, {})
+        added = parse([*words, "--add"])
+        self.assertEqual(list(bench.rounds(added, "text", about, ["RWKV-7 0.1B"])), [2, 3, 4])
+        self.assertEqual((bench.runs, bench.limits), (earlier["runs"], [LIMITS]))
+        self.assertEqual((bench.disturbed, list(bench.numerics)), (0.05, ["cpu/a", "cpu/b"]))
+        with self.assertRaisesRegex(bench_text.BenchError, "of another machine: a processor"):
+            bench.rounds(added, "text", {**about, "cores": 4}, ["RWKV-7 0.1B"])
+        with self.assertRaisesRegex(bench_text.BenchError, "of other models: RWKV-7 0.1B"):
+            bench.rounds(added, "text", about, ["Mamba-2 130m"])
+
     def test_the_load_of_other_processes_is_a_share_of_the_machine(self):
         with bench_text.Others() as others:
             sum(range(1_000_000))
