@@ -387,7 +387,7 @@ def page_parser(name, about, counts="median"):
 
 
 def add_models(parser, models, matches, metavar, about):
-    """Adds --folder, --add, and --models: those of `models` for which matches(name, word) is true of one of the words."""
+    """Adds --folder, --add, and --models, which takes those of `models` for which matches(name, word) is true."""
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "build/bench/text", help="for peers and models")
     parser.add_argument(
         "--models",
