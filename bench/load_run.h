@@ -34,7 +34,7 @@ struct RunProgress {
   int64_t values = 0;
 };
 
-// Both functions are called about ten times a second.
+// Both functions are called after each event of the run, and at least ten times a second.
 struct LoadWatch {
   std::function<bool()> stopped;  // true: all calls are cancelled and the run ends
   std::function<void(const RunProgress&)> progress;

@@ -93,7 +93,7 @@ void check_terms(const GatedTerms& terms, const Recurrence& recurrence,
             is_shared(inputs.v, out.rows, heads, recurrence.dv) &&
             (makes_keys ? inputs.k.data == nullptr : is_shared(inputs.k, out.rows, heads, dk)),
         "recur: q, k and v for all heads or for groups of them");
-  check(terms.decay == DecayKind::kConstant ? inputs.decay.data == nullptr
+  check(terms.decay == DecayKind::kConstant ? inputs.decay.data == nullptr && !terms.decay_of_heads
                                             : is_shared(inputs.decay, out.rows, heads, decays),
         "recur: decay for all heads or for groups of them");
   check(inputs.rate.data == nullptr ||

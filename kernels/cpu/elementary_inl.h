@@ -2,8 +2,9 @@
 // isa_*.cc, after the definitions that kernels_inl.h lists. No include guard and no includes: see
 // isa.h.
 
-// exp(min(x, most)) within 1 ulp, and 0 for x < -87. `most` is at most 88. Cody-Waite: x = n ln 2 +
-// r with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose remainder is 5e-9.
+// exp(min(x, most)) within 1 ulp (in portable code 1.25), and 0 for x < -87. `most` is at most 88.
+// Cody-Waite: x = n ln 2 + r with |r| <= ln 2 / 2, then the Taylor polynomial of degree 7, whose
+// remainder is 5e-9.
 inline Reg exp_up_to(Reg most, Reg x) {
   const Reg shift = set1(0x1.8p23F);
   const Reg clamped = max(set1(-87.0F), min(most, x));

@@ -494,7 +494,8 @@ int64_t head_work(const Head& kind) {
                                              : int64_t{kind.components} * 80;
 }
 
-// Notes the given inputs of a row among its recent values. The first input is at `position`.
+// Notes the given inputs of a row, which does not sample, among its recent values. The first input
+// is at `position`.
 void note_inputs(const Rows& rows, const Recent& recent, int row, RecentRing ring,
                  int64_t position) {
   if (recent.room == 0 || recent.inputs == nullptr) return;
@@ -514,9 +515,9 @@ void CpuOperations::sample_row(Rows rows, Outputs outputs, const Head& kind, Vie
   Control& held = control[slot];
   const Recent& recent = outputs.recent;
   const RecentRing ring = recent.of(slot);
-  note_inputs(rows, recent, row, ring, held.position);
-  held.position += rows.first[row + 1] - rows.first[row];
   const int32_t head_row = outputs.head_row[row];
+  if (head_row < 0) note_inputs(rows, recent, row, ring, held.position);
+  held.position += rows.first[row + 1] - rows.first[row];
   if (head_row < 0) {
     held.pending = outputs.pending[row];
     ring.note(held.position, held.pending);

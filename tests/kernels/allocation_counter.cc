@@ -19,6 +19,12 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   allocations.fetch_add(1);
   return std::malloc(bytes == 0 ? 1 : bytes);
 }
+// What backends allocate from, as does the operator new of types with an alignment.
+void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
+  allocations.fetch_add(1);
+  void* data = nullptr;
+  return posix_memalign(&data, alignment, bytes) == 0 ? data : nullptr;
+}
 void operator delete(void* data) noexcept { std::free(data); }
 void operator delete(void* data, size_t) noexcept { std::free(data); }
 

@@ -1,8 +1,9 @@
-// No operation allocates memory after loading: this program counts every operator new.
+// No operation allocates memory after loading: this program counts every allocation.
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "kernels/experts.h"
 #include "tests/kernels/allocation_counter.h"
 #include "tests/kernels/fixture.h"
 
@@ -115,6 +116,75 @@ struct OtherStep {
                    shifted.view().columns(0, 8));
   }
 };
+
+// Products in every precision, experts, attention, and the rules that OtherStep lacks.
+struct WideStep {
+  static constexpr int kWidth = 64;
+  Guarded x{2, kWidth}, out{2, kWidth}, scores{2, 3}, shares{2, 2}, wide{2, 2 * kWidth},
+      hidden{2, 2 * kWidth}, states{2, 64}, rates{8, 4}, cache{2, 32 * kPagePositions};
+  std::vector<Weight> weights, up, down;
+  int32_t used[4] = {};
+  int32_t slot[2] = {0, 1};
+  int32_t first[3] = {0, 1, 2};
+  Control control[2];
+
+  explicit WideStep(Backend& backend) {
+    const std::vector<float> numbers = random_floats(kWidth * kWidth, 1, 0.1F);
+    const HostTensor weight = {numbers.data(), kWidth, kWidth};
+    for (const Precision precision : precisions_of(backend)) {
+      weights.push_back(backend.pack(weight, {}, precision));
+    }
+    const std::vector<std::byte> blocks(kWidth * kWidth / 32 * 34);  // of Q8_0, with scales of 0
+    weights.push_back(backend.pack({blocks.data(), kWidth, kWidth, DType::kF32, StoredType::kQ8_0},
+                                   {}, Precision::kBlocks));
+    for (int e = 0; e < 3; ++e) {
+      up.push_back(backend.pack(weight, {}, Precision::kBf16));
+      down.push_back(backend.pack(weight, {}, Precision::kBf16));
+    }
+    for (Guarded* matrix : {&x, &scores, &states, &rates}) {
+      matrix->fill(std::vector<float>(static_cast<size_t>(matrix->rows()) * matrix->cols(), 0.5F));
+    }
+  }
+
+  void run(Backend& backend) {
+    const Rows rows = {slot, first, 2};
+    const auto columns = [&](int begin, int count) { return x.view().columns(begin, count); };
+    const auto part = [&](Guarded& of, int64_t offset) {
+      return States{reinterpret_cast<std::byte*>(of.row(0)), of.cols() * int64_t{4}, offset * 4};
+    };
+    for (const Weight& weight : weights) {
+      backend.matmul(x.view(), weight, {Activation::kGelu, {}, x.view()}, out.view());
+    }
+    backend.experts(x.view(), scores.view(), {up, up, down, Activation::kSilu, {.chosen = 2}},
+                    {{used, DType::kI32, 2, 2, 2}, shares.view(), wide.view(), hidden.view()},
+                    out.view());
+    const Attention attention = {.heads = 2, .kv_heads = 1, .dk = 16, .dv = 16};
+    backend.attend(rows, control, attention, {columns(0, 32), columns(32, 16), columns(48, 16)},
+                   {part(cache, 0), attention.page_bytes(), kPagePositions},
+                   out.view().columns(0, 32));
+    const GatedTerms delta = {.norm = KeyNorm::kL2, .delta = 1.0F};
+    backend.recur(rows, control, {.heads = 2, .dk = 4, .dv = 4, .terms = delta},
+                  {.q = columns(0, 8), .k = columns(8, 8), .v = columns(16, 8)}, part(states, 0),
+                  out.view().columns(32, 8));
+    const View row = columns(0, 8).top(1);
+    const Mamba1Terms mamba1 = {.dt_rate = rates.view(), .dt_bias = row, .skip = row};
+    backend.recur(rows, control, {.heads = 2, .key_heads = 1, .dk = 4, .dv = 4, .terms = mamba1},
+                  {.q = columns(0, 4),
+                   .k = columns(4, 4),
+                   .v = columns(8, 8),
+                   .gate = columns(16, 8),
+                   .decay = columns(24, 8)},
+                  part(states, 32), out.view().columns(40, 8));
+  }
+};
+
+TEST_P(Allocation, NoProductExpertAttentionOrRuleAllocates) {
+  WideStep step(backend());
+  const int64_t before = allocation_count();
+  for (int i = 0; i < 11; ++i) step.run(backend());
+  EXPECT_EQ(allocation_count(), before);
+  for (const float x : step.out.values()) EXPECT_TRUE(std::isfinite(x));
+}
 
 TEST_P(Allocation, NoOperationOfOtherRecurrencesAllocates) {
   OtherStep step(backend());

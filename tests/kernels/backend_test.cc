@@ -53,6 +53,8 @@ TEST_P(BackendTest, TheNumericsIdNamesEverythingThatDecidesBits) {
   EXPECT_EQ(backend().numerics(Precision::kBf16),
             isa == "avx512bf16" ? "cpu/avx512bf16/bf16/step" : "cpu/" + vectors + "/bf16/step32");
   EXPECT_EQ(backend().numerics(Precision::kInt8), "cpu/" + vectors + "/int8/step32");
+  EXPECT_EQ(backend().numerics(Precision::kBlocks), "cpu/" + vectors + "/blocks/block32");
+  EXPECT_EQ(backend().numerics(Precision::kSplit), "");
 }
 
 TEST_P(BackendTest, AllocationsAreZeroAndAligned) {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
+#include "kernels/experts.h"
+
 namespace runnel {
 namespace {
 
@@ -159,6 +163,93 @@ TEST(ChecksDeathTest, ARuleGetsAllItsTensors) {
   check_recur(mamba2, inputs, shaped(4, 20));
   mamba2.key_heads = 3;
   EXPECT_DEATH(check_recur(mamba2, inputs, shaped(4, 20)), "each group of keys");
+}
+
+TEST(ChecksDeathTest, Mamba1GetsAllItsTensors) {
+  RecurrenceInputs inputs = {.q = shaped(4, 3), .k = shaped(4, 3), .v = shaped(4, 10)};
+  Recurrence mamba1 = {.heads = 2, .key_heads = 1, .dk = 3, .dv = 5, .terms = Mamba1Terms{}};
+  EXPECT_DEATH(check_recur(mamba1, inputs, shaped(4, 10)), "dt_rate .heads . dk, dv.");
+  mamba1.terms =
+      Mamba1Terms{.dt_rate = shaped(6, 5), .dt_bias = shaped(1, 10), .skip = shaped(1, 10)};
+  inputs.decay = shaped(4, 10);
+  EXPECT_DEATH(check_recur(mamba1, inputs, shaped(4, 10)), "decay and gate");
+  inputs.gate = shaped(4, 10);
+  check_recur(mamba1, inputs, shaped(4, 10));
+  inputs.q = shaped(4, 6);
+  EXPECT_DEATH(check_recur(mamba1, inputs, shaped(4, 10)), "q and k");
+}
+
+TEST(ChecksDeathTest, TheGatedFamilyGetsAllItsTensors) {
+  const View out = shaped(4, 20);
+  RecurrenceInputs inputs = {.q = shaped(4, 12), .k = shaped(4, 6), .v = shaped(4, 10)};
+  const auto rule = [](const GatedTerms& terms) {
+    return Recurrence{.heads = 4, .dk = 3, .dv = 5, .terms = terms};
+  };
+  check_recur(rule({}), inputs, out);
+  EXPECT_DEATH(check_recur(rule({.decay_of_heads = true}), inputs, out), "decay for all heads");
+  EXPECT_DEATH(check_recur(rule({.decay = DecayKind::kSigmoid}), inputs, out), "q, k and v");
+  const GatedTerms decaying = {.decay = DecayKind::kSoftplus, .decay_of_heads = true};
+  EXPECT_DEATH(check_recur(rule(decaying), inputs, out), "decay for all heads");
+  inputs.decay = shaped(4, 4);
+  EXPECT_DEATH(check_recur(rule({}), inputs, out), "decay for all heads");
+  check_recur(rule(decaying), inputs, out);
+  inputs.decay = shaped(4, 3);
+  EXPECT_DEATH(check_recur(rule(decaying), inputs, out), "decay for all heads");
+  inputs.decay = {};
+  inputs.rate = shaped(4, 4);
+  check_recur(rule({.delta = 1.0F}), inputs, out);
+  EXPECT_DEATH(check_recur(rule({}), inputs, out), "a rate per input and head");
+  inputs.rate = {};
+  inputs.turn = shaped(4, 3);
+  EXPECT_DEATH(check_recur(rule({}), inputs, out), "turn");
+  inputs.turn = {};
+  check_recur(rule({.bonus = shaped(1, 12)}), inputs, out);
+  EXPECT_DEATH(check_recur(rule({.bonus = shaped(1, 4)}), inputs, out), "constants");
+  EXPECT_DEATH(check_recur(rule({.delta = 1.0F, .bonus = shaped(1, 12)}), inputs, out),
+               "a bonus or the delta rule");
+}
+
+TEST(ChecksDeathTest, AttentionGetsItsHeadsAndPages) {
+  Attention attention = {.heads = 4, .kv_heads = 2, .dk = 6, .dv = 5};
+  AttentionInputs inputs = {shaped(3, 24), shaped(3, 12), shaped(3, 10)};
+  Cache cache = {{}, attention.page_bytes(), 100};
+  const View out = shaped(3, 20);
+  check_attend(attention, inputs, cache, out);
+  EXPECT_DEATH(check_attend(attention, inputs, cache, shaped(3, 10)), "out .inputs, heads . dv.");
+  EXPECT_DEATH(check_attend(attention, inputs, cache, shaped(2, 20)), "k and v");
+  cache.page_bytes -= 1;
+  EXPECT_DEATH(check_attend(attention, inputs, cache, out), "pages hold the layer's part");
+  cache.page_bytes += 1;
+  attention.angles = shaped(99, 6);
+  EXPECT_DEATH(check_attend(attention, inputs, cache, out), "angles");
+  attention.angles = shaped(100, 8);
+  EXPECT_DEATH(check_attend(attention, inputs, cache, out), "angles");
+  attention.angles = shaped(100, 6);
+  check_attend(attention, inputs, cache, out);
+  attention.stored = DType::kI8;
+  EXPECT_DEATH(check_attend(attention, inputs, cache, out), "fp32 or bf16");
+  attention.kv_heads = 3;
+  EXPECT_DEATH(check_attend(attention, inputs, cache, out), "as many queries");
+}
+
+TEST(ChecksDeathTest, ExpertsGetARoomForTheirRows) {
+  std::vector<Weight> up(3), down(3);
+  for (int e = 0; e < 3; ++e) {
+    up[e].in = down[e].out = 4;
+    up[e].out = down[e].in = 5 + e;
+  }
+  Experts experts = {{}, up, down, Activation::kSilu, {.chosen = 2}};
+  ExpertRoom room = {shaped(2, 2, DType::kI32), shaped(2, 2), shaped(2, 8), shaped(2, 14)};
+  const View x = shaped(2, 4);
+  check_experts(x, shaped(2, 3), experts, room, x);
+  EXPECT_DEATH(check_experts(x, shaped(2, 4), experts, room, x), "scores .inputs, experts.");
+  room.hidden = shaped(2, 10);
+  EXPECT_DEATH(check_experts(x, shaped(2, 3), experts, room, x), "a row for each input");
+  experts.gate = down;
+  EXPECT_DEATH(check_experts(x, shaped(2, 3), experts, room, x), "gate and up");
+  experts.gate = {};
+  experts.router.chosen = 4;
+  EXPECT_DEATH(check_experts(x, shaped(2, 3), experts, room, x), "of them are chosen");
 }
 
 TEST(ChecksDeathTest, AHeadIsAsWideAsItsKind) {

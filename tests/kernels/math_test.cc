@@ -58,7 +58,8 @@ TEST_P(Math, ExpIsAccurate) {
   for (size_t i = 0; i < x.size(); ++i) {
     worst = std::max(worst, ulps(y[i], std::exp(static_cast<double>(x[i]))));
   }
-  EXPECT_LT(worst, 1.5);
+  // A multiply-add of portable code rounds twice.
+  EXPECT_LT(worst, GetParam().isa == Isa::kPortable ? 1.25 : 1.0);
 }
 
 TEST_P(Math, ExpOfExtremeInputs) {

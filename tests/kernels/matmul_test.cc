@@ -356,6 +356,36 @@ TEST_P(MatmulEnd, MultipliesAndAdds) {
   }
 }
 
+// A factor or a term with a stride of 0 is one row, which all rows use.
+TEST_P(MatmulEnd, OneRowServesAllRows) {
+  for (const Precision precision : precisions_of(backend())) {
+    for (const int rows : {1, 5, 40, 130}) {
+      for (const int out : {17, 100}) {
+        Problem problem(rows, 19, out, static_cast<uint32_t>(rows + out));
+        problem.precision = precision;
+        const Weight weight = problem.pack(backend());
+        Guarded x(rows, 19), times(rows, out), plus(rows, out), whole(rows, out), y(rows, out, 1);
+        x.fill(problem.x);
+        const std::vector<float> factors = random_floats(out, 8);
+        const std::vector<float> terms = random_floats(out, 9);
+        for (int row = 0; row < rows; ++row) {
+          std::ranges::copy(factors, times.row(row));
+          std::ranges::copy(terms, plus.row(row));
+        }
+        backend().matmul(x.view(), weight, {Activation::kSilu, times.view(), plus.view()},
+                         whole.view());
+        Guarded one(2, out);
+        std::ranges::copy(factors, one.row(0));
+        std::ranges::copy(terms, one.row(1));
+        const auto spread = [&](int row) { return View{one.row(row), DType::kF32, rows, out, 0}; };
+        backend().matmul(x.view(), weight, {Activation::kSilu, spread(0), spread(1)}, y.view());
+        y.expect_guards("matmul");
+        EXPECT_TRUE(same_bits(y.values(), whole.values())) << rows << " x " << out;
+      }
+    }
+  }
+}
+
 // Each of several matmuls has its own epilogue.
 TEST_P(MatmulEnd, SeveralAtOnceHaveTheirOwnEpilogues) {
   constexpr int kIn = 64;

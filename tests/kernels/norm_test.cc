@@ -104,7 +104,8 @@ TEST_P(NormTest, LargeMeanKeepsItsVariance) {
   }
 }
 
-TEST_P(NormTest, BitsDoNotDependOnTheBatch) {
+TEST_P(NormTest, BitsDoNotDependOnTheBatchOrOnThreads) {
+  const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
   const int width = 101;
   Weights weights(width);
   Guarded x(90, width);
@@ -116,7 +117,7 @@ TEST_P(NormTest, BitsDoNotDependOnTheBatch) {
     View one = x.view();
     one.data = x.row(row);
     one.rows = 1;
-    backend().norm(one, View{}, weights.norm(1e-5F), alone.view());
+    single->norm(one, View{}, weights.norm(1e-5F), alone.view());
     const std::vector<float> inside(out.row(row), out.row(row) + width);
     EXPECT_TRUE(same_bits(inside, alone.values()));
   }
@@ -213,7 +214,8 @@ TEST_P(WiderNorm, MatchesReference) {
   expect_normed(90, 256, NormKind::kRms, 2, &gatings[0]);
 }
 
-TEST_P(WiderNorm, BitsDoNotDependOnTheBatchAndOutMayBeX) {
+TEST_P(WiderNorm, BitsDoNotDependOnTheBatchOrOnThreadsAndOutMayBeX) {
+  const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
   const int width = 102;
   Weights weights(width);
   Guarded x(90, width), gate(90, width), out(90, width);
@@ -227,7 +229,7 @@ TEST_P(WiderNorm, BitsDoNotDependOnTheBatchAndOutMayBeX) {
       Guarded alone(1, width);
       alone.fill({x.row(row), x.row(row) + width});
       const NormGate one = {gate.view().slice(row, 1), Activation::kSilu, before};
-      backend().gated_norm(alone.view(), norm, one, alone.view());
+      single->gated_norm(alone.view(), norm, one, alone.view());
       EXPECT_TRUE(same_bits({out.row(row), out.row(row) + width}, alone.values()));
     }
   }

@@ -186,13 +186,13 @@ TEST_P(PenaltiesTest, ALongRingAndAllBiases) {
 }
 
 TEST_P(PenaltiesTest, AStepRecordsItsInputsAndSamples) {
-  // One row has two inputs and a value that becomes pending, one samples, one is frozen, and one
-  // has more inputs than the ring has room for.
+  // One row has two inputs and a value that becomes pending, one samples, so that its input is not
+  // recorded, one is frozen, and one has more inputs than the ring has room for.
   constexpr int kLong = 20;
   const int32_t first[] = {0, 2, 3, 4, 4 + kLong};
   const int32_t head_row[] = {-1, 0, 0, -1};
   const int32_t pending[] = {7, kNoValue, kNoValue, 9};
-  std::vector<int32_t> inputs = {5, 6, kNoValue, kNoValue};
+  std::vector<int32_t> inputs = {5, 6, 8, kNoValue};
   for (int i = 0; i < kLong; ++i) inputs.push_back(i % kValues);
   Guarded head(1, kValues);
   head.fill(random_floats(kValues, 1));
