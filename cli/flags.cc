@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -112,7 +114,11 @@ const Flag& Flag::between(int64_t least, int64_t most) const {
 }
 const Flag& Flag::between(double least, double most) const {
   option_->check(CLI::Range(least, most));
-  return *this;
+  // CLI11 finds nan in every range.
+  return check([](const std::string& word) {
+    const bool is_number = !std::isnan(std::strtod(word.c_str(), nullptr));
+    return is_number ? "" : "expected a number, not " + quote(word, 40);
+  });
 }
 const Flag& Flag::one_of(const std::vector<std::string>& words) const {
   option_->check(CLI::IsMember(words));

@@ -282,6 +282,8 @@ TEST_F(CommandsTest, TheCommandLineRefusesUnknownWordsAndInvalidValues) {
       {"generate", "--timeout", "0"},
       {"generate", "--timeout", "nan"},
       {"generate", "--top-p", "1.5"},
+      {"generate", "--max-queue-time", "nan"},
+      {"load", "--sweep", "0.5,nan"},
       {"chat", "a", "b"},
       {"chat", "--max-values", "many"},
       {"chat", "none", "--server", server_.address()},
