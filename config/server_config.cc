@@ -409,8 +409,8 @@ Result<RewindConfig> parse_rewind(std::string_view text) {
     return rewind;
   }
   return invalid_argument(
-      "rewind is '" + std::string(text.substr(0, 80)) +
-      "'; it must be two numbers with a comma between, as in 256,64: the positions "
+      "rewind is " + quote(text) +
+      "; it must be two numbers with a comma between, as in 256,64: the positions "
       "that sessions can go back, 1 to " +
       std::to_string(kMostRewound) + ", and the values from one snapshot to the next, 1 to " +
       std::to_string(kMostBetweenSnapshots));

@@ -110,6 +110,12 @@ TEST(ServeCommand, AnErrorIsOneLine) {
   expect({"x", "--isa", "neon"},
          "--isa is 'neon'; it must be auto, portable, avx2, avx512, avx512bf16 or amx");
   expect({"x", "--log-json=perhaps"}, "--log-json is 'perhaps'; it must be true or false");
+  expect({"x", "--log-level", "\x1b[31mred\n"},
+         "--log-level is '\\x1b[31mred\\x0a'; it must be debug, info, warn or error");
+  expect({"x", "--log-json=\x1b"}, "--log-json is '\\x1b'; it must be true or false");
+  expect({"x", "--threads", "\x1b"},
+         "--threads is '\\x1b'; it must be a whole number between 0 and 256");
+  EXPECT_THAT(parse({"x", "--rewind", "\x1b"}).error, HasSubstr("rewind is '\\x1b'; it must be"));
   expect({"x", "--backend", "gpu"}, "--backend is 'gpu'; it must be auto, cpu or cuda");
   expect(
       {"x", "--config", "/no/such"},
