@@ -89,7 +89,10 @@ class FileReader {
     const auto all = fields();
     const auto field =
         std::ranges::find_if(all, [&](const Field& f) { return f.has_key(group + key); });
-    if (field == all.end()) return unknown_key(owner, key, known_keys(group));
+    // {"log.level": "debug"} is no form of {"log": {"level": "debug"}}.
+    if (field == all.end() || key.find('.') != std::string::npos) {
+      return unknown_key(owner, key, known_keys(group));
+    }
     const std::string where = file_ + ": " + group + key;
     if (group + key != field->key) {
       config_.old_names.push_back(where + " is called " + field->key + " now");

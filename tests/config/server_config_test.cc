@@ -221,6 +221,8 @@ TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
       "insecure_public, tls, stored_states, seal_keys, storage, rewind, "
       "backend, isa, threads, precision, context, cache, kernels, gpu_state, prompts, network, "
       "log, limits");
+  EXPECT_THAT(parse(R"({"limits.sessions": 1})").message(),
+              HasSubstr("unknown key 'limits.sessions'"));
   // A limit at the wrong level is an unknown key.
   EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
 }
