@@ -115,6 +115,8 @@ class FileReader {
         all_from_here(*field->text(config_));
       } else if (field->is_path()) {
         from_here(*field->text(config_));
+      } else if (field->text(config_) == &config_.storage_url) {
+        store_from_here(config_.storage_url);
       }
     }
     return status.ok() ? status : invalid_argument(where + " " + status.message());
@@ -169,6 +171,15 @@ class FileReader {
   void from_here(std::string& path) const {
     if (path.empty() || std::filesystem::path(path).is_absolute()) return;
     path = (std::filesystem::path(file_).parent_path() / path).lexically_normal().string();
+  }
+
+  // Does the same with the directory in "dir:PATH".
+  void store_from_here(std::string& url) const {
+    constexpr std::string_view kDirectory = "dir:";
+    if (!url.starts_with(kDirectory)) return;
+    std::string path = url.substr(kDirectory.size());
+    from_here(path);
+    url = std::string(kDirectory) + path;
   }
 
   // Does the same with each path in a list with commas.

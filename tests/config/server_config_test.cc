@@ -89,6 +89,19 @@ TEST(ServerConfig, FilesAreNamedFromTheConfigFile) {
   EXPECT_EQ(config.tls_client_ca, "");
 }
 
+TEST(ServerConfig, AStoreIsNamedFromTheConfigFile) {
+  const auto url_of = [](const std::string& url) {
+    ServerConfig config;
+    const std::string text = R"({"storage": {"url": ")" + url + "\"}}";
+    EXPECT_TRUE(parse_config(text, "/etc/runnel/a.json", config).ok()) << url;
+    return config.storage_url;
+  };
+  EXPECT_EQ(url_of("dir:sessions"), "dir:/etc/runnel/sessions");
+  EXPECT_EQ(url_of("dir:/var/sessions"), "dir:/var/sessions");
+  EXPECT_EQ(url_of("dir:"), "dir:");
+  EXPECT_EQ(url_of("redis://here/1"), "redis://here/1");
+}
+
 TEST(ServerConfig, ACertificateAndItsKeyGoTogether) {
   ServerConfig config;
   config.models = {{"", "/b"}};
