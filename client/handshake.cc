@@ -5,6 +5,8 @@
 #include <openssl/x509v3.h>
 
 #include <array>
+#include <csignal>
+#include <ctime>
 
 #include "base/openssl.h"
 #include "base/text.h"
@@ -16,6 +18,27 @@ using openssl::Bio, openssl::Connection, openssl::Context;
 
 constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};  // in the form of ALPN
 constexpr int kAlerts = SSL_AD_REASON_OFFSET;  // from here on, the reasons are the peer's alerts
+
+// While it exists, a write of this thread to a closed connection fails, and does not kill the
+// process: OpenSSL does not keep the signal away.
+class PipeSignalHeld {
+ public:
+  PipeSignalHeld() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~PipeSignalHeld() {
+    constexpr timespec kNow = {};
+    sigtimedwait(&signal_, nullptr, &kNow);  // takes the signal that has come
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  PipeSignalHeld(const PipeSignalHeld&) = delete;
+  PipeSignalHeld& operator=(const PipeSignalHeld&) = delete;
+
+ private:
+  sigset_t signal_{}, before_{};
+};
 
 Context make_context() {
   Context context(SSL_CTX_new(TLS_client_method()));
@@ -110,6 +133,7 @@ std::string explain_error(const Access& access, bool asked) {
 }  // namespace
 
 bool speaks_tls(int socket) {
+  const PipeSignalHeld held;
   const Context context = make_context();
   const Connection connection = connection_on(socket, context.get());
   const bool shaken = SSL_connect(connection.get()) == 1;
@@ -119,6 +143,7 @@ bool speaks_tls(int socket) {
 }
 
 Status explain_handshake(int socket, const Access& access) {
+  const PipeSignalHeld held;
   const Context context = make_context();
   trust(access, context.get());
   Seen seen;
