@@ -129,6 +129,18 @@ class ChatTerminal(unittest.TestCase):
                 terminal.send("/quit\r")
                 self.assertEqual(terminal.exit_code(), 0)
 
+    def test_standard_input_that_cannot_be_read(self):
+        generate = f"generate --model {MODEL} --prompt-file - --max-values 3 --server {self.address}"
+        for command, code, error in (
+            (f"{generate} < {ROOT}", 2, "runnel: standard input cannot be read\n"),
+            (f"{generate} <&-", 2, "runnel: standard input cannot be read\n"),
+            (f"chat {MODEL} --server {self.address} <&-", 0, ""),
+        ):
+            with self.subTest(command):
+                shell = ["sh", "-c", f'exec "$0" {command}', RUNNEL]
+                ended = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=PATIENCE)
+                self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (code, "", error))
+
     def test_ctrl_c_ends_the_answer_and_then_the_program(self):
         terminal = self.chat(80, "--max-values", "1000000")
         terminal.send("Where does the river go?\r")
