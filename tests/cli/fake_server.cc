@@ -246,9 +246,10 @@ grpc::Status FakeServer::CreateSession(grpc::ServerContext* /*context*/,
   return grpc::Status::OK;
 }
 
-grpc::Status FakeServer::DeleteSession(grpc::ServerContext* /*context*/,
+grpc::Status FakeServer::DeleteSession(grpc::ServerContext* context,
                                        const v1::DeleteSessionRequest* request,
                                        v1::DeleteSessionResponse* /*response*/) {
+  if (before_delete) before_delete(*context);
   const grpc::Status found = find_session(request->id());
   std::erase(sessions, request->id());
   return found;
