@@ -236,9 +236,10 @@ grpc::Status FakeServer::ListSessions(grpc::ServerContext* /*context*/,
   return grpc::Status::OK;
 }
 
-grpc::Status FakeServer::CreateSession(grpc::ServerContext* /*context*/,
+grpc::Status FakeServer::CreateSession(grpc::ServerContext* context,
                                        const v1::CreateSessionRequest* request,
                                        v1::Session* session) {
+  if (before_create) before_create(*context);
   const std::string id = request->id().empty() ? "s-1" : request->id();
   if (find_session(id).ok()) return {grpc::StatusCode::ALREADY_EXISTS, "'" + id + "' exists"};
   sessions.push_back(id);
