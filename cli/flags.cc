@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/text.h"
@@ -96,6 +97,29 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
   if (line.empty()) line = tame(error.what());
   std::replace(line.begin(), line.end(), '\n', ' ');
   return "runnel: " + line + "; see '" + full_name(command) + " --help'\n";
+}
+
+// Adds the flags of all commands that take a value.
+void add_valued_flags(const CommandShape& command, std::set<std::string>& flags) {
+  for (const FlagShape& flag : command.flags) {
+    if (!flag.type.empty()) flags.insert(flag.names.begin(), flag.names.end());
+  }
+  for (const CommandShape& inner : command.commands) add_valued_flags(inner, flags);
+}
+
+// "--flag=" as two words, the second of them empty. CLI11 would take the next word for the value.
+std::vector<std::string> split_empty_values(const std::vector<std::string>& words,
+                                            const CommandShape& program) {
+  std::set<std::string> flags;
+  add_valued_flags(program, flags);
+  std::vector<std::string> all;
+  for (const std::string& word : words) {
+    const std::string flag = word.substr(0, word.find('='));
+    const bool is_empty = word.size() == flag.size() + 1 && flags.contains(flag);
+    all.push_back(is_empty ? flag : word);
+    if (is_empty) all.emplace_back();
+  }
+  return all;
 }
 
 }  // namespace
@@ -236,6 +260,7 @@ Command Program::root() const { return {parser_->app, parser_->shared}; }
 
 int Program::run(std::vector<std::string> words, Console& console) {
   parser_->shared.console = &console;
+  words = split_empty_values(words, root().shape());
   std::reverse(words.begin(), words.end());  // CLI11 takes the vector in reverse order
   try {
     parser_->app.parse(std::move(words));

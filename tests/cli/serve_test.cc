@@ -90,6 +90,16 @@ TEST(ServeCommand, EachChatTemplateBelongsToItsModel) {
   EXPECT_EQ(parsed.config->models[1].chat_template, "y.jinja");
 }
 
+TEST(ServeCommand, AFlagWithAnEmptyValueLeavesTheNextWord) {
+  const Parsed parsed = parse({"--http-address=", "zoo/mnist", "--rewind="});
+  ASSERT_TRUE(parsed.config) << parsed.error;
+  EXPECT_EQ(parsed.config->http_address, "");
+  ASSERT_EQ(parsed.config->models.size(), 1U);
+  EXPECT_EQ(parsed.config->models[0].path, "zoo/mnist");
+  EXPECT_EQ(parse({"zoo/mnist", "--address="}).error,
+            "runnel serve: --address is empty; it must have at least one character\n");
+}
+
 TEST(ServeCommand, ASwitchTakesNoDirectory) {
   const Parsed parsed = parse({"--log-json", "zoo/mnist"});
   ASSERT_TRUE(parsed.config) << parsed.error;
