@@ -75,6 +75,10 @@ Status check_flags(const GenerateOptions& options, const ModelView& model) {
     return invalid_argument("--prompt, --prompt-file and --stop are for models of text; " + name +
                             " has no tokenizer: give a prompt with --values");
   }
+  if (options.no_begin && !options.prompt && options.prompt_file.empty()) {
+    return invalid_argument(
+        "--no-begin is for a prompt of text: give one with --prompt, or leave out --no-begin");
+  }
   if (!model.image && !options.out.empty()) {
     return invalid_argument("--out is for models of images; " + name +
                             " prints text: send it to a file with > FILE");
