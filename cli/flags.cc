@@ -2,10 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <set>
+#include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "base/text.h"
@@ -97,6 +100,32 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
   if (line.empty()) line = tame(error.what());
   std::replace(line.begin(), line.end(), '\n', ' ');
   return "runnel: " + line + "; see '" + full_name(command) + " --help'\n";
+}
+
+// The type of a flag's number, or of the elements of its list.
+template <typename T>
+struct NumberOf {
+  using Type = T;
+};
+template <typename T>
+struct NumberOf<std::optional<T>> {
+  using Type = T;
+};
+template <typename T>
+struct NumberOf<std::vector<T>> {
+  using Type = T;
+};
+
+// Refuses what CLI11 accepts as a whole number, but a person reads in another way: "010" is 8 to
+// it, and a number that is too large is the largest of its type.
+template <typename Number>
+std::string check_whole_number(const std::string& word) {
+  Number number = 0;
+  const char* const end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data(), end, number);
+  if (error == std::errc::result_out_of_range) return quote(word, 40) + " is out of range";
+  if (error == std::errc() && rest == end && word == std::to_string(number)) return "";
+  return "expected a whole number, not " + quote(word, 40);
 }
 
 // Adds the flags of all commands that take a value.
@@ -199,7 +228,10 @@ void Command::needs_command() const { app_->require_subcommand(1); }
 
 template <typename T>
 Flag Command::flag(const std::string& names, T& to, const std::string& what) const {
-  return described(*app_->add_option(names, to, what));
+  const Flag flag = described(*app_->add_option(names, to, what));
+  using Number = typename NumberOf<T>::Type;
+  if constexpr (std::is_integral_v<Number>) flag.check(check_whole_number<Number>);
+  return flag;
 }
 
 template Flag Command::flag(const std::string&, std::string&, const std::string&) const;
