@@ -425,11 +425,13 @@ int draw(const GenerateOptions& options, const Plan& plan, Client& client,
 
 int run_generate(const GenerateOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
-  const Interrupt interrupt([&] { client.cancel(); });
+  Interrupt interrupt([&] { client.cancel(); });
   auto reached = reach_model(client, options.model, interrupt, console);
   if (const int* exit_code = std::get_if<int>(&reached)) return *exit_code;
   auto& model = std::get<ModelView>(reached);
+  interrupt.end_at_once(true);
   const Result<Plan> plan = make_plan(options, std::move(model));
+  interrupt.end_at_once(false);
   if (!plan.ok()) return fail(console, kExitUsage, plan.status().message());
   return draw(options, *plan, client, interrupt, console);
 }
