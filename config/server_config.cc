@@ -236,6 +236,33 @@ Status check_address(const std::string& key, const std::string& address) {
                           "[::]:50051 or unix:PATH");
 }
 
+// Browsers send the origin of a page without a path, so any other form would match none.
+Status check_origins(const std::string& origins) {
+  for (const std::string& origin : split_list(origins)) {
+    const size_t scheme = origin.find("://");
+    const bool has_host = scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size();
+    if (origin == "null" || (has_host && origin.find('/', scheme + 3) == std::string::npos)) {
+      continue;
+    }
+    return invalid_argument("http_origins has " + quote(origin) +
+                            "; expected scheme://host or scheme://host:port without a path, as in "
+                            "https://app.example.org");
+  }
+  return {};
+}
+
+// The names are compared with the Host of a request, without its port.
+Status check_hosts(const std::string& hosts) {
+  for (const std::string& host : split_list(hosts)) {
+    const bool has_port = !host.starts_with('[') && host.find(':') != std::string::npos;
+    if (!has_port && !host.ends_with('.') && host.find_first_of("/*") == std::string::npos)
+      continue;
+    return invalid_argument("http_hosts has " + quote(host) +
+                            "; expected the name of a host alone, as in models.example.org");
+  }
+  return {};
+}
+
 // A certificate and its key are two settings of a section, and both must be set or neither.
 Status check_pair(const std::string& section, const std::string& cert, const std::string& key) {
   if (cert.empty() == key.empty()) return {};
@@ -449,6 +476,8 @@ Status check_config(const ServerConfig& config) {
   if (Status s = check_call_bytes(config); !s.ok()) return s;
   if (Status s = check_tls(config); !s.ok()) return s;
   if (Status s = check_storage(config); !s.ok()) return s;
+  if (Status s = check_hosts(config.http_hosts); !s.ok()) return s;
+  if (Status s = check_origins(config.http_origins); !s.ok()) return s;
   if (Status s = check_address("address", config.address); !s.ok()) return s;
   for (const auto& [key, address] : {std::pair("metrics_address", &config.metrics_address),
                                      std::pair("http_address", &config.http_address)}) {

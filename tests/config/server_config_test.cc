@@ -360,6 +360,23 @@ TEST(CheckConfig, TheAddressForMetricsIsAnAddressOrNone) {
   EXPECT_TRUE(check_config(config).ok());
 }
 
+TEST(CheckConfig, AHostOrAnOriginThatCouldNotMatchIsRefused) {
+  ServerConfig config;
+  config.models = {{"", "x"}};
+  config.http_hosts = "models.example.org, 10.0.0.1,[::1]";
+  config.http_origins = "https://app.example.org, http://localhost:8080,null";
+  EXPECT_TRUE(check_config(config).ok()) << check_config(config).message();
+  for (const char* host : {"a.org:80", "http://a.org", "a.org/", "a.org.", "*.a.org", "::1"}) {
+    config.http_hosts = host;
+    EXPECT_THAT(check_config(config).message(), HasSubstr("expected the name of a host alone"));
+  }
+  config.http_hosts = "";
+  for (const char* origin : {"app.example.org", "https://a.org/", "https://a.org/b", "://a", "*"}) {
+    config.http_origins = origin;
+    EXPECT_THAT(check_config(config).message(), HasSubstr("expected scheme://host")) << origin;
+  }
+}
+
 TEST(CheckConfig, BoundsTheMemoryOfAStream) {
   ServerConfig config = config_with("127.0.0.1:0");
   ASSERT_TRUE(
