@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "base/json.h"
@@ -105,6 +106,16 @@ TEST_F(KeyTest, RemovesAllKeysOfANameOrOnlyTheOldOnes) {
   ASSERT_EQ(run(run_key_remove, options_of("bob")), kExitOk);
   ASSERT_EQ(run(run_key_list, options_of("")), kExitOk);
   EXPECT_EQ(out_.str(), "no keys\n");
+}
+
+TEST_F(KeyTest, AKeyThatCannotBePrintedIsRemoved) {
+  ASSERT_EQ(run(run_key_new, options_of("ada")), kExitOk);
+  std::ofstream full("/dev/full");
+  Console console{.out = full, .err = err_};
+  EXPECT_EQ(run_key_new(options_of("bob"), console), kExitFailed);
+  EXPECT_THAT(err_.str(), HasSubstr("standard output, and is removed again"));
+  ASSERT_THAT(entries(), SizeIs(1));
+  EXPECT_EQ(entries()[0].name, "ada");
 }
 
 TEST_F(KeyTest, AKeyThatWouldMakeTheFileUnreadableIsRefused) {
