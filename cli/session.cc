@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/field_flags.h"
 #include "cli/interrupt.h"
+#include "cli/transcript.h"
 #include "client/client.h"
 #include "client/model_choice.h"
 
@@ -26,17 +27,13 @@ Status list_all(Client& client, const std::string& model, std::vector<v1::Sessio
   return Status();
 }
 
-double idle_seconds(const v1::Session& session) {
-  return static_cast<double>(session.idle().seconds()) + session.idle().nanos() * 1e-9;
-}
-
 void print_sessions(const std::vector<v1::Session>& sessions, Console& console) {
   size_t width = 0;
   for (const v1::Session& one : sessions) width = std::max(width, one.id().size());
   for (const v1::Session& one : sessions) {
     console.out << tame(one.id()) << std::string(width + 2 - one.id().size(), ' ') << "position "
                 << with_commas(one.position()) << ", " << v1::Session::State_Name(one.state())
-                << ", idle for " << fixed(idle_seconds(one), 0) << " s\n";
+                << ", idle for " << fixed(seconds_of(one.idle()), 0) << " s\n";
   }
   if (sessions.empty()) console.out << "no sessions\n";
 }
@@ -47,7 +44,7 @@ OrderedJson session_json(const std::string& model, const v1::Session& session) {
           {"position", session.position()},
           {"state", v1::Session::State_Name(session.state())},
           {"state_bytes", session.state_bytes()},
-          {"idle_seconds", idle_seconds(session)}};
+          {"idle_seconds", seconds_of(session.idle())}};
 }
 
 // Reports a call that has failed, or that an interrupt has ended. Returns the exit code.
