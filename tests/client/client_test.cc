@@ -88,13 +88,31 @@ TEST(Connecting, NamesAHostThatIsNotKnown) {
   EXPECT_THAT(status.message(), HasSubstr("the host 'no-such-host.invalid' cannot be found"));
 }
 
+constexpr std::chrono::milliseconds kLong{60'000};
+
+TEST(Connecting, APeerThatSendsAByteNowAndThenDoesNotHoldAHandshake) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  std::thread peer([&] {
+    std::string bytes("\x16\x03\x03\x40\x00", 5);  // the head of a record of 16 KiB
+    while (send(ends[1], bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+      bytes = "\x02";
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  EXPECT_FALSE(speaks_tls(ends[0], std::chrono::milliseconds(100)));
+  close(ends[0]);
+  peer.join();
+  close(ends[1]);
+}
+
 TEST(Connecting, APeerThatHasClosedDoesNotEndTheProcess) {
   std::array<int, 2> ends{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   close(ends[1]);  // from here on, a write raises SIGPIPE
-  EXPECT_FALSE(speaks_tls(ends[0]));
+  EXPECT_FALSE(speaks_tls(ends[0], kLong));
   const Status status =
-      explain_handshake(ends[0], {.address = "here:1", .tls = true, .name = "here"});
+      explain_handshake(ends[0], {.address = "here:1", .tls = true, .name = "here"}, kLong);
   EXPECT_THAT(status.message(), HasSubstr("no call reaches here:1: the TLS handshake failed"));
   close(ends[0]);
 }
