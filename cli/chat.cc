@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "cli/chat_input.h"
 #include "cli/chat_view.h"
@@ -132,7 +133,9 @@ std::string Chat::help_text() {
 }
 
 int Chat::run() {
-  if (Status s = open(); !s.ok()) return show(s);
+  if (Status s = open(); !s.ok()) {
+    return interrupt_.fired() ? fail(console_, kExitInterrupted, "interrupted") : show(s);
+  }
   const int code = talk();
   close();
   return code;
@@ -151,7 +154,7 @@ Status Chat::open() {
 
 int Chat::talk() {
   while (console_.out) {
-    interrupt_.rearm();
+    if (options_.interactive) interrupt_.rearm();
     if (interrupt_.terminated()) return kExitInterrupted;
     if (options_.interactive) console_.out << "> " << std::flush;
     const std::optional<std::string> message = input_.next();
@@ -196,6 +199,10 @@ Status Chat::command(const std::string& line) {
 }
 
 Status Chat::ask(const std::string& text, std::optional<uint64_t> seed) {
+  if (std::ssize(text) > limits::kMessageBytes.max) {
+    return invalid_argument("the message has more than " + with_commas(limits::kMessageBytes.max) +
+                            " bytes, the most that a server reads: send it in parts");
+  }
   if (Status s = check_utf8(text, "the message"); !s.ok()) return s;
   ChatTurn turn = {.text = text, .system = system_, .before = ""};
   if (options_.interactive) {

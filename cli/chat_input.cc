@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/limits.h"
+
 namespace runnel {
 namespace {
 
@@ -20,30 +22,35 @@ ChatInput::ChatInput(int file, int interrupt)
 
 std::optional<std::string> ChatInput::next() {
   while (message_end() == std::string::npos) {
-    if (ended_) return rest();
+    if (ended_ || std::ssize(text_) > limits::kMessageBytes.max) return rest();
     std::array<pollfd, 2> files = {pollfd{file_, POLLIN, 0}, pollfd{interrupt_, POLLIN, 0}};
     if (poll(files.data(), files.size(), -1) < 0) {
       if (errno == EINTR) continue;
       return std::nullopt;
     }
     if (files[1].revents != 0) return std::nullopt;
+    searched_ = text_.size();
     if (!read_some()) return rest();
     if (terminal_) read_pasted();
   }
   const size_t end = message_end();
+  searched_ = 0;
   std::string message = text_.substr(0, end);
   text_.erase(0, end + 1);
+  if (!terminal_ && message.ends_with('\r')) message.pop_back();
   return message;
 }
 
-// Returns the last line of the input if no line break ends it.
+// Returns what has been read: the last line of the input if no line break ends it, or a piece of a
+// line that is too long.
 std::optional<std::string> ChatInput::rest() {
+  searched_ = 0;
   if (text_.empty()) return std::nullopt;
   return std::exchange(text_, "");
 }
 
 size_t ChatInput::message_end() const {
-  if (!terminal_) return text_.find('\n');
+  if (!terminal_) return text_.find('\n', searched_);
   return text_.ends_with('\n') ? text_.size() - 1 : std::string::npos;
 }
 

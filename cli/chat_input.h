@@ -13,7 +13,8 @@ class ChatInput {
   ChatInput(int file, int interrupt);
 
   // The next line, without its end. Lines that are pasted together into a terminal are one message.
-  // None at the end of the file, and after an interrupt.
+  // A line that is longer than any server reads (limits::kMessageBytes) is given in pieces. None at
+  // the end of the file, and after an interrupt.
   std::optional<std::string> next();
 
  private:
@@ -24,8 +25,9 @@ class ChatInput {
 
   const int file_, interrupt_;
   const bool terminal_;
-  std::string text_;    // read, but not yet returned
-  bool ended_ = false;  // by a Ctrl-D after text
+  std::string text_;     // read, but not yet returned
+  size_t searched_ = 0;  // bytes of text_ that are known to have no line break
+  bool ended_ = false;   // by a Ctrl-D after text
 };
 
 }  // namespace runnel

@@ -2,7 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <optional>
+#include <set>
+#include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "base/text.h"
@@ -96,6 +102,55 @@ std::string usage_error(const CLI::App* app, const CLI::Error& error) {
   return "runnel: " + line + "; see '" + full_name(command) + " --help'\n";
 }
 
+// The type of a flag's number, or of the elements of its list.
+template <typename T>
+struct NumberOf {
+  using Type = T;
+};
+template <typename T>
+struct NumberOf<std::optional<T>> {
+  using Type = T;
+};
+template <typename T>
+struct NumberOf<std::vector<T>> {
+  using Type = T;
+};
+
+// Refuses what CLI11 accepts as a whole number, but a person reads in another way: "010" is 8 to
+// it, and a number that is too large is the largest of its type.
+template <typename Number>
+std::string check_whole_number(const std::string& word) {
+  Number number = 0;
+  const char* const end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data(), end, number);
+  if (error == std::errc::result_out_of_range) return quote(word, 40) + " is out of range";
+  if (error == std::errc() && rest == end && word == std::to_string(number)) return "";
+  return "expected a whole number, not " + quote(word, 40);
+}
+
+// Adds the flags of all commands that take a value.
+void add_valued_flags(const CommandShape& command, std::set<std::string>& flags) {
+  for (const FlagShape& flag : command.flags) {
+    if (!flag.type.empty()) flags.insert(flag.names.begin(), flag.names.end());
+  }
+  for (const CommandShape& inner : command.commands) add_valued_flags(inner, flags);
+}
+
+// "--flag=" as two words, the second of them empty. CLI11 would take the next word for the value.
+std::vector<std::string> split_empty_values(const std::vector<std::string>& words,
+                                            const CommandShape& program) {
+  std::set<std::string> flags;
+  add_valued_flags(program, flags);
+  std::vector<std::string> all;
+  for (const std::string& word : words) {
+    const std::string flag = word.substr(0, word.find('='));
+    const bool is_empty = word.size() == flag.size() + 1 && flags.contains(flag);
+    all.push_back(is_empty ? flag : word);
+    if (is_empty) all.emplace_back();
+  }
+  return all;
+}
+
 }  // namespace
 
 const Flag& Flag::required() const {
@@ -112,7 +167,11 @@ const Flag& Flag::between(int64_t least, int64_t most) const {
 }
 const Flag& Flag::between(double least, double most) const {
   option_->check(CLI::Range(least, most));
-  return *this;
+  // CLI11 finds nan in every range.
+  return check([](const std::string& word) {
+    const bool is_number = !std::isnan(std::strtod(word.c_str(), nullptr));
+    return is_number ? "" : "expected a number, not " + quote(word, 40);
+  });
 }
 const Flag& Flag::one_of(const std::vector<std::string>& words) const {
   option_->check(CLI::IsMember(words));
@@ -169,7 +228,10 @@ void Command::needs_command() const { app_->require_subcommand(1); }
 
 template <typename T>
 Flag Command::flag(const std::string& names, T& to, const std::string& what) const {
-  return described(*app_->add_option(names, to, what));
+  const Flag flag = described(*app_->add_option(names, to, what));
+  using Number = typename NumberOf<T>::Type;
+  if constexpr (std::is_integral_v<Number>) flag.check(check_whole_number<Number>);
+  return flag;
 }
 
 template Flag Command::flag(const std::string&, std::string&, const std::string&) const;
@@ -230,6 +292,7 @@ Command Program::root() const { return {parser_->app, parser_->shared}; }
 
 int Program::run(std::vector<std::string> words, Console& console) {
   parser_->shared.console = &console;
+  words = split_empty_values(words, root().shape());
   std::reverse(words.begin(), words.end());  // CLI11 takes the vector in reverse order
   try {
     parser_->app.parse(std::move(words));

@@ -75,6 +75,10 @@ Status check_flags(const GenerateOptions& options, const ModelView& model) {
     return invalid_argument("--prompt, --prompt-file and --stop are for models of text; " + name +
                             " has no tokenizer: give a prompt with --values");
   }
+  if (options.no_begin && !options.prompt && options.prompt_file.empty()) {
+    return invalid_argument(
+        "--no-begin is for a prompt of text: give one with --prompt, or leave out --no-begin");
+  }
   if (!model.image && !options.out.empty()) {
     return invalid_argument("--out is for models of images; " + name +
                             " prints text: send it to a file with > FILE");
@@ -421,11 +425,13 @@ int draw(const GenerateOptions& options, const Plan& plan, Client& client,
 
 int run_generate(const GenerateOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
-  const Interrupt interrupt([&] { client.cancel(); });
+  Interrupt interrupt([&] { client.cancel(); });
   auto reached = reach_model(client, options.model, interrupt, console);
   if (const int* exit_code = std::get_if<int>(&reached)) return *exit_code;
   auto& model = std::get<ModelView>(reached);
+  interrupt.end_at_once(true);
   const Result<Plan> plan = make_plan(options, std::move(model));
+  interrupt.end_at_once(false);
   if (!plan.ok()) return fail(console, kExitUsage, plan.status().message());
   return draw(options, *plan, client, interrupt, console);
 }

@@ -1,5 +1,6 @@
 #include "cli/input.h"
 
+#include <cstdio>
 #include <iostream>
 
 #include "base/file.h"
@@ -25,6 +26,8 @@ Result<std::string> read_input(const std::string& name, int64_t at_most) {
     std::cin.read(text.data() + before, kPiece);
     text.resize(before + static_cast<size_t>(std::cin.gcount()));
   }
+  // std::cin reads through stdin, and takes an error for the end of the input.
+  if (std::ferror(stdin) != 0) return invalid_argument("standard input cannot be read");
   if (static_cast<int64_t>(text.size()) <= at_most) return text;
   return invalid_argument("standard input has more than " + std::to_string(at_most) +
                           " bytes, the most that are read here");

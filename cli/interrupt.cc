@@ -44,6 +44,11 @@ void Interrupt::rearm() {
   eventfd_read(fired_file_, &count);  // fails if it has not fired
 }
 
+void Interrupt::end_at_once(bool at_once) {
+  at_once_ = at_once;
+  if (at_once && fired()) _exit(kExitInterrupted);  // the signal came before
+}
+
 void Interrupt::watch() {
   std::array<pollfd, 2> files = {pollfd{signals_, POLLIN, 0}, pollfd{stop_, POLLIN, 0}};
   while (true) {
@@ -54,7 +59,7 @@ void Interrupt::watch() {
     if (read(signals_, &info, sizeof info) != sizeof info) continue;
     if (info.ssi_signo == SIGTERM) terminated_ = true;
     const std::lock_guard lock(mutex_);
-    if (fired_.exchange(true)) _exit(kExitInterrupted);
+    if (fired_.exchange(true) || at_once_) _exit(kExitInterrupted);
     on_signal_();  // first, because the next line wakes the thread that waits
     check(eventfd_write(fired_file_, 1) == 0, "a signal can be told to the one who waits");
   }

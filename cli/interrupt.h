@@ -25,13 +25,16 @@ class Interrupt {
   int file() const { return fired_file_; }
   // Forgets the signal: the next one calls `on_signal` again.
   void rearm();
+  // While this is set, the first signal already ends the process. For work that `on_signal` cannot
+  // end, such as reading standard input.
+  void end_at_once(bool at_once);
 
  private:
   void watch();
 
   std::function<void()> on_signal_;
   std::mutex mutex_;  // held while a signal is handled, so that rearm() resets all of it
-  std::atomic<bool> fired_{false}, terminated_{false};
+  std::atomic<bool> fired_{false}, terminated_{false}, at_once_{false};
   sigset_t before_{};
   // File descriptors: of the signals, of the request to stop the thread, and the one that file()
   // returns.

@@ -37,6 +37,18 @@ Status remove_keys(const std::string& name, bool old, std::vector<KeyEntry>& ent
   return {};
 }
 
+// Removes a new key that could not be printed, so that nobody has it. Returns the exit code.
+int forget_unseen(const KeyOptions& options, const KeyEntry& unseen, Console& console) {
+  const Status status = change_key_file(options.file, false, [&](std::vector<KeyEntry>& entries) {
+    std::erase_if(entries,
+                  [&](const KeyEntry& entry) { return is_same(entry.digest, unseen.digest); });
+    return Status();
+  });
+  if (!status.ok()) return failed(console, status);
+  return fail(console, kExitFailed,
+              "the key could not be written to standard output, and is removed again");
+}
+
 std::string quotas_text(const KeyEntry& entry) {
   std::string text;
   const auto add = [&](const std::string& word) { text += (text.empty() ? "" : ", ") + word; };
@@ -102,8 +114,9 @@ int run_key_new(const KeyOptions& options, Console& console) {
   if (!status.ok()) return failed(console, status);
   console.err << "A key of " << entry.name << " is in " << tame(options.file) << ", as a hash ("
               << quotas_text(entry) << "). This is the key; it is not shown again:\n";
-  console.out << key << '\n';
-  return kExitOk;
+  console.out << key << std::endl;
+  if (console.out) return kExitOk;
+  return forget_unseen(options, entry, console);
 }
 
 int run_key_list(const KeyOptions& options, Console& console) {

@@ -61,6 +61,11 @@ Status check_flags(const LoadOptions& options) {
                             " is more than --max-open " + std::to_string(options.most_open) +
                             " lets be open: lower it, or raise --max-open");
   }
+  if (options.concurrency > 0 && (options.rate > 0 || options.capacity > 0)) {
+    return invalid_argument(
+        "--concurrency is for measuring the capacity: leave it out, or use --find-capacity, or "
+        "--sweep without --capacity");
+  }
   if (!options.out.empty()) return check_writable(options.out);
   return {};
 }

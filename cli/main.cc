@@ -1,7 +1,9 @@
 // The program `runnel`: the server, and the commands that talk to one. Only this file knows which
 // backends exist.
+#include <fcntl.h>
 #include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -128,6 +130,17 @@ int run_serve(const ServerConfig& config, const Rereading& rereading,
   return serve(config, rereading, load_on_device, log, RUNNEL_VERSION, show_loading);
 }
 
+// Opens /dev/null for each standard stream that is closed. Otherwise the next file or connection
+// that is opened gets its number, and the program reads its input from there, or writes its log
+// there. The mode is the wrong one, so that reading and writing still fail.
+void hold_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // open() takes the lowest free number, which is `stream`.
+    static_cast<void>(open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+  }
+}
+
 // Turns off the libraries' own log lines: they repeat errors that are already reported as a status
 // or in our log. Setting GRPC_VERBOSITY turns gRPC's on again.
 void silence_libraries() {
@@ -159,6 +172,7 @@ int run(int argc, char** argv) {
 }  // namespace runnel
 
 int main(int argc, char** argv) {
+  runnel::hold_standard_streams();
   runnel::silence_libraries();
   return runnel::run(argc, argv);
 }

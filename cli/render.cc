@@ -98,7 +98,7 @@ int run_render(const RenderOptions& options, Console& console) {
   const Result<MarkedText> text = templates->render(*conversation);
   if (!text.ok()) return fail(console, kExitFailed, text.status().message());
   if (!options.json) {
-    console.out << text->bytes << std::flush;
+    console.out << (console.out_terminal ? tame(text->bytes) : text->bytes) << std::flush;
     return kExitOk;
   }
   OrderedJson out = {{"text", text->bytes}, {"spans", spans_of(*text)}};

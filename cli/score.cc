@@ -164,11 +164,13 @@ Result<Sequences> load(const ScoreOptions& options, const ModelView& model) {
 
 int run_score(const ScoreOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
-  const Interrupt interrupt([&] { client.cancel(); });
+  Interrupt interrupt([&] { client.cancel(); });
   auto reached = reach_model(client, options.model, interrupt, console);
   if (const int* exit_code = std::get_if<int>(&reached)) return *exit_code;
   const auto& model = std::get<ModelView>(reached);
+  interrupt.end_at_once(true);
   const Result<Sequences> sequences = load(options, model);
+  interrupt.end_at_once(false);
   if (!sequences.ok()) return fail(console, kExitUsage, sequences.status().message());
 
   Scoring scoring(client, model.name, *sequences);

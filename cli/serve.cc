@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "base/text.h"
+
 namespace runnel {
 Result<ServerConfig> config_of(const ServeFlags& flags) {
   ServerConfig config;
@@ -66,7 +68,7 @@ void add_serve_command(const Command& root, RunServe run) {
     std::erase_if(flags->words, [&](const auto& word) { return !command.given(word.first); });
     const Result<ServerConfig> config = config_of(*flags);
     if (!config.ok()) {
-      console.err << "runnel serve: " << config.status().message() << '\n';
+      console.err << "runnel serve: " << tame(config.status().message()) << '\n';
       return kExitUsage;
     }
     return run(*config, {.read = [flags] { return config_of(*flags); },

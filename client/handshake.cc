@@ -5,6 +5,8 @@
 #include <openssl/x509v3.h>
 
 #include <array>
+#include <csignal>
+#include <ctime>
 
 #include "base/openssl.h"
 #include "base/text.h"
@@ -13,9 +15,31 @@ namespace runnel {
 namespace {
 
 using openssl::Bio, openssl::Connection, openssl::Context;
+using std::chrono::steady_clock;
 
 constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};  // in the form of ALPN
 constexpr int kAlerts = SSL_AD_REASON_OFFSET;  // from here on, the reasons are the peer's alerts
+
+// While it exists, a write of this thread to a closed connection fails, and does not kill the
+// process: OpenSSL does not keep the signal away.
+class PipeSignalHeld {
+ public:
+  PipeSignalHeld() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~PipeSignalHeld() {
+    constexpr timespec kNow = {};
+    sigtimedwait(&signal_, nullptr, &kNow);  // takes the signal that has come
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  PipeSignalHeld(const PipeSignalHeld&) = delete;
+  PipeSignalHeld& operator=(const PipeSignalHeld&) = delete;
+
+ private:
+  sigset_t signal_{}, before_{};
+};
 
 Context make_context() {
   Context context(SSL_CTX_new(TLS_client_method()));
@@ -32,9 +56,20 @@ void trust(const Access& access, SSL_CTX* context) {
   SSL_CTX_use_PrivateKey_file(context, access.key_file.c_str(), SSL_FILETYPE_PEM);
 }
 
-Connection connection_on(int socket, SSL_CTX* context) {
+// Called before and after each read and write. Fails a read after the time in the callback's
+// argument.
+long check_time(BIO* bio, int operation, const char*, size_t, int, long, int result, size_t*) {
+  const auto* until = reinterpret_cast<const steady_clock::time_point*>(BIO_get_callback_arg(bio));
+  return operation == BIO_CB_READ && steady_clock::now() >= *until ? -1 : result;
+}
+
+// No read begins after `until`, which must outlive the connection.
+Connection connection_on(int socket, SSL_CTX* context, const steady_clock::time_point& until) {
   Connection connection(SSL_new(context));
   SSL_set_fd(connection.get(), socket);
+  BIO* bio = SSL_get_rbio(connection.get());
+  BIO_set_callback_ex(bio, check_time);
+  BIO_set_callback_arg(bio, reinterpret_cast<char*>(const_cast<steady_clock::time_point*>(&until)));
   ERR_clear_error();
   return connection;
 }
@@ -109,22 +144,26 @@ std::string explain_error(const Access& access, bool asked) {
 
 }  // namespace
 
-bool speaks_tls(int socket) {
+bool speaks_tls(int socket, std::chrono::milliseconds at_most) {
+  const PipeSignalHeld held;
   const Context context = make_context();
-  const Connection connection = connection_on(socket, context.get());
+  const auto until = steady_clock::now() + at_most;
+  const Connection connection = connection_on(socket, context.get(), until);
   const bool shaken = SSL_connect(connection.get()) == 1;
   const int reason = ERR_GET_REASON(ERR_peek_last_error());
   ERR_clear_error();
   return shaken || reason >= kAlerts;
 }
 
-Status explain_handshake(int socket, const Access& access) {
+Status explain_handshake(int socket, const Access& access, std::chrono::milliseconds at_most) {
+  const PipeSignalHeld held;
   const Context context = make_context();
   trust(access, context.get());
   Seen seen;
   SSL_CTX_set_cert_verify_callback(context.get(), check_certificate, &seen);
   SSL_CTX_set_cert_cb(context.get(), note_asked, &seen);
-  const Connection connection = connection_on(socket, context.get());
+  const auto until = steady_clock::now() + at_most;
+  const Connection connection = connection_on(socket, context.get(), until);
   X509_VERIFY_PARAM* checks = SSL_get0_param(connection.get());
   if (X509_VERIFY_PARAM_set1_ip_asc(checks, access.name.c_str()) != 1) {
     X509_VERIFY_PARAM_set1_host(checks, access.name.c_str(), 0);

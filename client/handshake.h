@@ -1,20 +1,21 @@
 // Explains why a TLS handshake failed. gRPC itself reports only that it failed.
 #pragma once
 
-#include <string>
+#include <chrono>
 
 #include "base/status.h"
 #include "client/access.h"
 
 namespace runnel {
 
-// Both functions take a connected, blocking socket that has a time limit of its own.
+// Both functions take a connected, blocking socket, each of whose reads and writes takes `at_most`.
+// All of them together take no more than twice as long, even if the peer sends a byte now and then.
 
 // True if the peer answers a TLS handshake, whatever its certificate is.
-bool speaks_tls(int socket);
+bool speaks_tls(int socket, std::chrono::milliseconds at_most);
 
 // Finds why a TLS connection to the server of `access` fails. UNAVAILABLE says what is wrong with
 // the server's certificate, or why the server rejected the client's, and what to do.
-Status explain_handshake(int socket, const Access& access);
+Status explain_handshake(int socket, const Access& access, std::chrono::milliseconds at_most);
 
 }  // namespace runnel

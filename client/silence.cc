@@ -94,9 +94,9 @@ Status no_connection(const std::string& address, int error, double seconds) {
 }
 
 // The peer accepts connections, but gRPC could not talk to it.
-Status wrong_protocol(int socket, const Access& access) {
-  if (access.tls) return explain_handshake(socket, access);
-  if (speaks_tls(socket)) {
+Status wrong_protocol(int socket, const Access& access, milliseconds at_most) {
+  if (access.tls) return explain_handshake(socket, access, at_most);
+  if (speaks_tls(socket, at_most)) {
     return {Code::kUnavailable, access.address +
                                     " speaks TLS: add --tls-ca FILE with the authority that signed "
                                     "its certificate, or --tls where the system trusts it"};
@@ -127,7 +127,8 @@ Status explain_silence(const Access& access, bool refused, std::chrono::duration
     const Probe probe(*target, at_most);
     error = probe.error();
     if (error != 0) continue;
-    return refused ? wrong_protocol(probe.socket(), access) : not_answering(address, after.count());
+    return refused ? wrong_protocol(probe.socket(), access, at_most)
+                   : not_answering(address, after.count());
   }
   return no_connection(address, error, after.count());
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/text.h"
+
 namespace runnel {
 namespace {
 
@@ -317,8 +319,7 @@ Status prefixed(const std::string& name, const Status& status) {
 
 Status set_switch(const Field& field, std::string_view word, ServerConfig& config) {
   if (word != "true" && word != "false") {
-    return invalid_argument("is '" + std::string(word.substr(0, 80)) +
-                            "'; it must be true or false");
+    return invalid_argument("is " + quote(word) + "; it must be true or false");
   }
   *field.on(config) = word == "true";
   return {};
@@ -344,8 +345,7 @@ Status set_text(const Field& field, const std::string& value, ServerConfig& conf
   const bool chosen = field.kind != FieldKind::kChoice ||
                       std::ranges::find(field.choices, value) != field.choices.end();
   if (!chosen) {
-    return invalid_argument("is '" + value.substr(0, 80) + "'; it must be " +
-                            listed(field.choices));
+    return invalid_argument("is " + quote(value) + "; it must be " + listed(field.choices));
   }
   if (value.empty() && !field.may_be_empty) {
     return invalid_argument("is empty; it must have at least one character");
@@ -368,8 +368,8 @@ Status set_from_flag(const Field& field, std::string_view word, ServerConfig& co
   int64_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
   if (error != std::errc() || end != word.data() + word.size()) {
-    return invalid_argument(field.flag + " is '" + std::string(word.substr(0, 80)) +
-                            "'; it must be a whole number between " + std::to_string(field.min) +
+    return invalid_argument(field.flag + " is " + quote(word) +
+                            "; it must be a whole number between " + std::to_string(field.min) +
                             " and " + std::to_string(field.max));
   }
   return prefixed(field.flag, set_integer(field, value, config));

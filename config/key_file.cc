@@ -99,12 +99,21 @@ Result<KeyEntry> parse_line(std::string_view line, const std::string& place) {
   return entry;
 }
 
+Status check_size(int64_t bytes, const std::string& name) {
+  if (bytes <= kMaxKeyFileBytes) return {};
+  return invalid_argument(name + ": expected at most " + std::to_string(kMaxKeyFileBytes) +
+                          " bytes, found more");
+}
+
+// OK if the text of a file that is about to be written can be read again.
+Status check_readable(const std::string& text, const std::string& name) {
+  if (Status s = check_size(std::ssize(text), name); !s.ok()) return s;
+  return parse_keys(text, name).status();
+}
+
 Result<std::vector<KeyEntry>> read_open(const RegularFile& file, const std::string& name) {
   if (Status s = file.check_private(); !s.ok()) return s;
-  if (file.bytes() > kMaxKeyFileBytes) {
-    return invalid_argument(name + ": expected at most " + std::to_string(kMaxKeyFileBytes) +
-                            " bytes, found more");
-  }
+  if (Status s = check_size(file.bytes(), name); !s.ok()) return s;
   const Result<std::string> text = file.read_head(kMaxKeyFileBytes);
   if (!text.ok()) return text.status();
   return parse_keys(*text, name);
@@ -218,8 +227,10 @@ Status change_key_file(const std::string& path, bool create,
   Result<FileAccess> access = file->access();
   if (!access.ok()) return access.status();
   if (Status s = change(*entries); !s.ok()) return s;
+  const std::string text = keys_text(*entries);
+  if (Status s = check_readable(text, printable(path, 400)); !s.ok()) return s;
   access->mode &= kKept;
-  return replace_file(target, keys_text(*entries), *access);
+  return replace_file(target, text, *access);
 }
 
 }  // namespace runnel

@@ -58,8 +58,9 @@ Result<std::vector<KeyEntry>> read_key_file(const std::string& path);
 // Lets `change` edit the entries, and replaces the file. Other changes wait until this one is done.
 // The owner, the group and the mode stay, and so does a symbolic link to the file.
 // - `create`: a file that does not exist counts as empty, and is made with mode 0600.
-// - Errors are those of read_key_file(), of `change` and of replace_file(), and ABORTED if another
-//   change takes seconds. After an error the entries are as before.
+// - Errors are those of read_key_file(), of `change` and of replace_file(), ABORTED if another
+//   change takes seconds, and INVALID_ARGUMENT if the changed file could not be read any more.
+//   After an error the entries are as before.
 Status change_key_file(const std::string& path, bool create,
                        const std::function<Status(std::vector<KeyEntry>&)>& change);
 

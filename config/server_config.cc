@@ -89,7 +89,10 @@ class FileReader {
     const auto all = fields();
     const auto field =
         std::ranges::find_if(all, [&](const Field& f) { return f.has_key(group + key); });
-    if (field == all.end()) return unknown_key(owner, key, known_keys(group));
+    // {"log.level": "debug"} is no form of {"log": {"level": "debug"}}.
+    if (field == all.end() || key.find('.') != std::string::npos) {
+      return unknown_key(owner, key, known_keys(group));
+    }
     const std::string where = file_ + ": " + group + key;
     if (group + key != field->key) {
       config_.old_names.push_back(where + " is called " + field->key + " now");
@@ -112,6 +115,8 @@ class FileReader {
         all_from_here(*field->text(config_));
       } else if (field->is_path()) {
         from_here(*field->text(config_));
+      } else if (field->text(config_) == &config_.storage_url) {
+        store_from_here(config_.storage_url);
       }
     }
     return status.ok() ? status : invalid_argument(where + " " + status.message());
@@ -168,6 +173,15 @@ class FileReader {
     path = (std::filesystem::path(file_).parent_path() / path).lexically_normal().string();
   }
 
+  // Does the same with the directory in "dir:PATH".
+  void store_from_here(std::string& url) const {
+    constexpr std::string_view kDirectory = "dir:";
+    if (!url.starts_with(kDirectory)) return;
+    std::string path = url.substr(kDirectory.size());
+    from_here(path);
+    url = std::string(kDirectory) + path;
+  }
+
   // Does the same with each path in a list with commas.
   void all_from_here(std::string& paths) const {
     std::string all;
@@ -220,6 +234,33 @@ Status check_address(const std::string& key, const std::string& address) {
   return invalid_argument(key + " is " + quote(address) +
                           "; expected host:port with a port of 0 to 65535, as 127.0.0.1:50051, "
                           "[::]:50051 or unix:PATH");
+}
+
+// Browsers send the origin of a page without a path, so any other form would match none.
+Status check_origins(const std::string& origins) {
+  for (const std::string& origin : split_list(origins)) {
+    const size_t scheme = origin.find("://");
+    const bool has_host = scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size();
+    if (origin == "null" || (has_host && origin.find('/', scheme + 3) == std::string::npos)) {
+      continue;
+    }
+    return invalid_argument("http_origins has " + quote(origin) +
+                            "; expected scheme://host or scheme://host:port without a path, as in "
+                            "https://app.example.org");
+  }
+  return {};
+}
+
+// The names are compared with the Host of a request, without its port.
+Status check_hosts(const std::string& hosts) {
+  for (const std::string& host : split_list(hosts)) {
+    const bool has_port = !host.starts_with('[') && host.find(':') != std::string::npos;
+    if (!has_port && !host.ends_with('.') && host.find_first_of("/*") == std::string::npos)
+      continue;
+    return invalid_argument("http_hosts has " + quote(host) +
+                            "; expected the name of a host alone, as in models.example.org");
+  }
+  return {};
 }
 
 // A certificate and its key are two settings of a section, and both must be set or neither.
@@ -409,8 +450,8 @@ Result<RewindConfig> parse_rewind(std::string_view text) {
     return rewind;
   }
   return invalid_argument(
-      "rewind is '" + std::string(text.substr(0, 80)) +
-      "'; it must be two numbers with a comma between, as in 256,64: the positions "
+      "rewind is " + quote(text) +
+      "; it must be two numbers with a comma between, as in 256,64: the positions "
       "that sessions can go back, 1 to " +
       std::to_string(kMostRewound) + ", and the values from one snapshot to the next, 1 to " +
       std::to_string(kMostBetweenSnapshots));
@@ -435,6 +476,8 @@ Status check_config(const ServerConfig& config) {
   if (Status s = check_call_bytes(config); !s.ok()) return s;
   if (Status s = check_tls(config); !s.ok()) return s;
   if (Status s = check_storage(config); !s.ok()) return s;
+  if (Status s = check_hosts(config.http_hosts); !s.ok()) return s;
+  if (Status s = check_origins(config.http_origins); !s.ok()) return s;
   if (Status s = check_address("address", config.address); !s.ok()) return s;
   for (const auto& [key, address] : {std::pair("metrics_address", &config.metrics_address),
                                      std::pair("http_address", &config.http_address)}) {

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""`runnel chat` in terminals of 80 and 40 columns, with a real server. RUNNEL names the program."""
+"""`runnel chat` in terminals of 80 and 40 columns, and commands that read standard input, with a real server.
+
+RUNNEL names the program.
+"""
 
 import contextlib
 import fcntl
@@ -128,6 +131,30 @@ class ChatTerminal(unittest.TestCase):
                 self.assertIn("there is nothing to undo", terminal.ask("/undo"))
                 terminal.send("/quit\r")
                 self.assertEqual(terminal.exit_code(), 0)
+
+    def test_standard_input_that_cannot_be_read(self):
+        generate = f"generate --model {MODEL} --prompt-file - --max-values 3 --server {self.address}"
+        for command, code, error in (
+            (f"{generate} < {ROOT}", 2, "runnel: standard input cannot be read\n"),
+            (f"{generate} <&-", 2, "runnel: standard input cannot be read\n"),
+            (f"chat {MODEL} --server {self.address} <&-", 0, ""),
+        ):
+            with self.subTest(command):
+                shell = ["sh", "-c", f'exec "$0" {command}', RUNNEL]
+                ended = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=PATIENCE)
+                self.assertEqual((ended.returncode, ended.stdout, ended.stderr), (code, "", error))
+
+    def test_a_signal_ends_a_command_that_waits_for_its_input(self):
+        for words in (["generate", "--prompt-file", "-"], ["score", "-"]):
+            with self.subTest(words):
+                command = [RUNNEL, *words, "--model", MODEL, "--server", self.address]
+                waiting = subprocess.Popen(command, stdin=subprocess.PIPE)
+                assert waiting.stdin is not None
+                waiting.stdin.write(b"1 " * 100_000)  # more than a pipe holds: the command reads it
+                waiting.stdin.flush()
+                waiting.terminate()
+                self.assertEqual(waiting.wait(PATIENCE), 130)
+                waiting.stdin.close()
 
     def test_ctrl_c_ends_the_answer_and_then_the_program(self):
         terminal = self.chat(80, "--max-values", "1000000")

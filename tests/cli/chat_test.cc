@@ -1,16 +1,19 @@
 #include "cli/chat.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <sstream>
 #include <thread>
 
 #include "base/fields.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "cli/chat_input.h"
 #include "cli/chat_view.h"
 #include "server/grpc/wire.h"
@@ -255,6 +258,19 @@ TEST_F(ChatTest, TextThatIsNotUtf8IsRefused) {
   EXPECT_THAT(server_.requests(), IsEmpty());
 }
 
+TEST_F(ChatTest, AMessageThatNoServerReadsIsRefused) {
+  const TestFolder folder;
+  const std::string path = folder.write("zeros", "");
+  std::filesystem::resize_file(path, limits::kMessageBytes.max + (1 << 20));
+  options_.interactive = false;
+  options_.input = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  EXPECT_EQ(run_chat(options_, captured_.console()), kExitFailed);
+  EXPECT_LT(lseek(options_.input, 0, SEEK_CUR), limits::kMessageBytes.max + (1 << 20));
+  close(options_.input);
+  EXPECT_THAT(captured_.err(), HasSubstr("the message has more than 67,108,864 bytes"));
+  EXPECT_THAT(server_.requests(), IsEmpty());
+}
+
 TEST_F(ChatTest, ALongAnswerSaysThatItIsCut) {
   reason_ = v1::Finished::LENGTH;
   ASSERT_EQ(talk("a\n"), kExitOk);
@@ -305,6 +321,16 @@ TEST_F(InterruptedChatTest, InAPipeTheFirstInterruptEndsTheProgram) {
   EXPECT_EQ(talk("a\nb\n", console_), kExitInterrupted);
   EXPECT_EQ(err_.str(), "runnel: interrupted\n");
   EXPECT_THAT(server_.sessions, IsEmpty());
+}
+
+TEST_F(InterruptedChatTest, AnInterruptBeforeTheFirstPromptEndsTheProgram) {
+  server_.before_create = [](const grpc::ServerContext& context) {
+    kill(getpid(), SIGINT);
+    wait_until_cancelled(context);
+  };
+  EXPECT_EQ(talk("a\n", console_), kExitInterrupted);
+  EXPECT_EQ(err_.str(), "runnel: interrupted\n");
+  EXPECT_THAT(server_.requests(), IsEmpty());
 }
 
 TEST_F(InterruptedChatTest, AnInterruptAtThePromptEndsTheProgram) {
@@ -359,7 +385,7 @@ TEST(ChatInput, LinesOfAPipeAreMessages) {
   std::array<int, 2> ends{}, interrupt{};
   ASSERT_EQ(pipe(ends.data()) + pipe(interrupt.data()), 0);
   ChatInput input(ends[0], interrupt[0]);
-  ASSERT_EQ(write(ends[1], "one\n\ntwo", 8), 8);
+  ASSERT_EQ(write(ends[1], "one\r\n\ntwo", 9), 9);
   EXPECT_EQ(input.next(), "one");
   EXPECT_EQ(input.next(), "");
   close(ends[1]);

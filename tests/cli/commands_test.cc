@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -282,6 +284,12 @@ TEST_F(CommandsTest, TheCommandLineRefusesUnknownWordsAndInvalidValues) {
       {"generate", "--timeout", "0"},
       {"generate", "--timeout", "nan"},
       {"generate", "--top-p", "1.5"},
+      {"generate", "--max-queue-time", "nan"},
+      {"generate", "--seed", "010"},
+      {"generate", "--max-values", "0x10"},
+      {"generate", "--max-values", "9223372036854775808"},
+      {"load", "--rate", "1", "--seed", "18446744073709551616"},
+      {"load", "--sweep", "0.5,nan"},
       {"chat", "a", "b"},
       {"chat", "--max-values", "many"},
       {"chat", "none", "--server", server_.address()},
@@ -362,6 +370,20 @@ TEST_F(CommandsTest, ListsAndDeletesSessions) {
   EXPECT_EQ(run_session(options, captured_.console()), kExitFailed);
   EXPECT_THAT(captured_.err(), HasSubstr("NOT_FOUND: no session 'none'"));
   EXPECT_THAT(server_.sessions, testing::ElementsAre("second"));
+}
+
+TEST_F(CommandsTest, AnInterruptEndsADeletion) {
+  server_.sessions = {"first", "second"};
+  server_.before_delete = [](const grpc::ServerContext& context) {
+    kill(getpid(), SIGINT);
+    wait_until_cancelled(context);
+  };
+  SessionOptions options;
+  options.server.address = server_.address();
+  options.model = "text";
+  options.ids = {"first", "second"};
+  EXPECT_EQ(run_session(options, captured_.console()), kExitInterrupted);
+  EXPECT_EQ(captured_.err(), "runnel: interrupted\n");
 }
 
 TEST_F(CommandsTest, ShowsTheSessionsNamed) {

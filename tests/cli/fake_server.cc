@@ -236,9 +236,10 @@ grpc::Status FakeServer::ListSessions(grpc::ServerContext* /*context*/,
   return grpc::Status::OK;
 }
 
-grpc::Status FakeServer::CreateSession(grpc::ServerContext* /*context*/,
+grpc::Status FakeServer::CreateSession(grpc::ServerContext* context,
                                        const v1::CreateSessionRequest* request,
                                        v1::Session* session) {
+  if (before_create) before_create(*context);
   const std::string id = request->id().empty() ? "s-1" : request->id();
   if (find_session(id).ok()) return {grpc::StatusCode::ALREADY_EXISTS, "'" + id + "' exists"};
   sessions.push_back(id);
@@ -246,9 +247,10 @@ grpc::Status FakeServer::CreateSession(grpc::ServerContext* /*context*/,
   return grpc::Status::OK;
 }
 
-grpc::Status FakeServer::DeleteSession(grpc::ServerContext* /*context*/,
+grpc::Status FakeServer::DeleteSession(grpc::ServerContext* context,
                                        const v1::DeleteSessionRequest* request,
                                        v1::DeleteSessionResponse* /*response*/) {
+  if (before_delete) before_delete(*context);
   const grpc::Status found = find_session(request->id());
   std::erase(sessions, request->id());
   return found;

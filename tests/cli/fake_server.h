@@ -58,6 +58,8 @@ class FakeServer final : public grpc::health::v1::Health::Service,
   std::function<grpc::Status(grpc::ServerContext*, grpc::ServerWriter<v1::GenerateResponse>*)>
       generate_instead;
   std::function<grpc::Status(grpc::ServerContext*)> score_instead;
+  // Run before each answer of CreateSession and DeleteSession; set before the call.
+  std::function<void(const grpc::ServerContext&)> before_create, before_delete;
   std::function<void()> before_health;  // runs before each answer of Check; set before the call
   std::optional<v1::Finished::Reason> reason;  // of Generate; if not set, LENGTH or END
   grpc::Status list_status = grpc::Status::OK;

@@ -287,6 +287,8 @@ TEST_F(GenerateTest, FlagsThatCannotBeUsedEndWith2) {
               HasSubstr("--prompt-image is for models of images"));
   EXPECT_THAT(error([](auto& o) { o.model = "text", o.out = "", o.prompt = "a"; }),
               HasSubstr("--prompt, --prompt-file and --stop are for models of text; model 'text'"));
+  EXPECT_THAT(error([](auto& o) { o.no_begin = true; }),
+              HasSubstr("--no-begin is for a prompt of text"));
   EXPECT_THAT(error([](auto& o) { o.stop = {"a"}; }), HasSubstr("--stop are for models of text"));
   EXPECT_THAT(error([](auto& o) { o.model = "prose", o.out = "", o.prompt = "ab\xff"; }),
               HasSubstr("--prompt is not valid UTF-8 at byte 2"));

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "base/json.h"
+#include "config/server_config.h"
 #include "tests/base/test_files.h"
 
 namespace runnel {
@@ -104,6 +106,25 @@ TEST_F(KeyTest, RemovesAllKeysOfANameOrOnlyTheOldOnes) {
   ASSERT_EQ(run(run_key_remove, options_of("bob")), kExitOk);
   ASSERT_EQ(run(run_key_list, options_of("")), kExitOk);
   EXPECT_EQ(out_.str(), "no keys\n");
+}
+
+TEST_F(KeyTest, AKeyThatCannotBePrintedIsRemoved) {
+  ASSERT_EQ(run(run_key_new, options_of("ada")), kExitOk);
+  std::ofstream full("/dev/full");
+  Console console{.out = full, .err = err_};
+  EXPECT_EQ(run_key_new(options_of("bob"), console), kExitFailed);
+  EXPECT_THAT(err_.str(), HasSubstr("standard output, and is removed again"));
+  ASSERT_THAT(entries(), SizeIs(1));
+  EXPECT_EQ(entries()[0].name, "ada");
+}
+
+TEST_F(KeyTest, AKeyThatWouldMakeTheFileUnreadableIsRefused) {
+  ASSERT_EQ(run(run_key_new, options_of("ada")), kExitOk);
+  KeyOptions options = options_of("bob");
+  for (int i = 0; i <= kMaxModels; ++i) options.models.push_back("m" + std::to_string(i));
+  EXPECT_EQ(run(run_key_new, options), kExitUsage);
+  EXPECT_THAT(err_.str(), HasSubstr("line 2: models: expected at most 64 names, found 65"));
+  EXPECT_THAT(entries(), SizeIs(1));
 }
 
 TEST_F(KeyTest, FlagsAreChecked) {

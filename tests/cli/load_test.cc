@@ -291,6 +291,9 @@ TEST_F(LoadTest, ReportsInvalidFlagsBeforeAnyCall) {
   options.most_open = 8;
   expect(options, "--concurrency 9 is more than --max-open 8 lets be open");
   options = options_;
+  options.concurrency = 9;
+  expect(options, "--concurrency is for measuring the capacity");
+  options = options_;
   options.rate = 0;
   options.find_capacity = true;
   options.stall_share = 0.1;

@@ -71,6 +71,17 @@ TEST_F(Render, AnErrorOfTheTemplateIsItsMessage) {
   EXPECT_EQ(err_.str(), "runnel: no system role\n");
 }
 
+TEST_F(Render, ATerminalGetsNoControlCharacters) {
+  options_.template_file = file("e.jinja", "{{ messages[0].content }}");
+  options_.request = file("request.json", R"({"messages": [{"content": "\u001b[31m"}]})");
+  Console terminal{.out = out_, .err = err_, .out_terminal = true};
+  EXPECT_EQ(run_render(options_, terminal), kExitOk) << err_.str();
+  EXPECT_EQ(out_.str(), "\\x1b[31m");
+  out_.str("");
+  EXPECT_EQ(run(), kExitOk);
+  EXPECT_EQ(out_.str(), "\x1b[31m") << "a file gets what the model gets";
+}
+
 TEST_F(Render, RefusesARequestThatItDoesNotKnow) {
   options_.template_file = file("c.jinja", "x");
   options_.request = file("request.json", R"({"messages": [], "stream": true})");

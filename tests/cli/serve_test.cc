@@ -90,6 +90,16 @@ TEST(ServeCommand, EachChatTemplateBelongsToItsModel) {
   EXPECT_EQ(parsed.config->models[1].chat_template, "y.jinja");
 }
 
+TEST(ServeCommand, AFlagWithAnEmptyValueLeavesTheNextWord) {
+  const Parsed parsed = parse({"--http-address=", "zoo/mnist", "--rewind="});
+  ASSERT_TRUE(parsed.config) << parsed.error;
+  EXPECT_EQ(parsed.config->http_address, "");
+  ASSERT_EQ(parsed.config->models.size(), 1U);
+  EXPECT_EQ(parsed.config->models[0].path, "zoo/mnist");
+  EXPECT_EQ(parse({"zoo/mnist", "--address="}).error,
+            "runnel serve: --address is empty; it must have at least one character\n");
+}
+
 TEST(ServeCommand, ASwitchTakesNoDirectory) {
   const Parsed parsed = parse({"--log-json", "zoo/mnist"});
   ASSERT_TRUE(parsed.config) << parsed.error;
@@ -110,6 +120,12 @@ TEST(ServeCommand, AnErrorIsOneLine) {
   expect({"x", "--isa", "neon"},
          "--isa is 'neon'; it must be auto, portable, avx2, avx512, avx512bf16 or amx");
   expect({"x", "--log-json=perhaps"}, "--log-json is 'perhaps'; it must be true or false");
+  expect({"x", "--log-level", "\x1b[31mred\n"},
+         "--log-level is '\\x1b[31mred\\x0a'; it must be debug, info, warn or error");
+  expect({"x", "--log-json=\x1b"}, "--log-json is '\\x1b'; it must be true or false");
+  expect({"x", "--threads", "\x1b"},
+         "--threads is '\\x1b'; it must be a whole number between 0 and 256");
+  EXPECT_THAT(parse({"x", "--rewind", "\x1b"}).error, HasSubstr("rewind is '\\x1b'; it must be"));
   expect({"x", "--backend", "gpu"}, "--backend is 'gpu'; it must be auto, cpu or cuda");
   expect(
       {"x", "--config", "/no/such"},

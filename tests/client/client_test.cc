@@ -7,9 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
+#include "client/handshake.h"
 #include "client/silence.h"
 
 namespace runnel {
@@ -84,6 +86,35 @@ TEST(Connecting, NamesAHostThatIsNotKnown) {
   const Status status = explain_silence({.address = "no-such-host.invalid:1"}, true, Seconds(1),
                                         std::chrono::milliseconds(100));
   EXPECT_THAT(status.message(), HasSubstr("the host 'no-such-host.invalid' cannot be found"));
+}
+
+constexpr std::chrono::milliseconds kLong{60'000};
+
+TEST(Connecting, APeerThatSendsAByteNowAndThenDoesNotHoldAHandshake) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  std::thread peer([&] {
+    std::string bytes("\x16\x03\x03\x40\x00", 5);  // the head of a record of 16 KiB
+    while (send(ends[1], bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
+      bytes = "\x02";
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  EXPECT_FALSE(speaks_tls(ends[0], std::chrono::milliseconds(100)));
+  close(ends[0]);
+  peer.join();
+  close(ends[1]);
+}
+
+TEST(Connecting, APeerThatHasClosedDoesNotEndTheProcess) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  close(ends[1]);  // from here on, a write raises SIGPIPE
+  EXPECT_FALSE(speaks_tls(ends[0], kLong));
+  const Status status =
+      explain_handshake(ends[0], {.address = "here:1", .tls = true, .name = "here"}, kLong);
+  EXPECT_THAT(status.message(), HasSubstr("no call reaches here:1: the TLS handshake failed"));
+  close(ends[0]);
 }
 
 TEST(CallErrors, SayWhatToDo) {

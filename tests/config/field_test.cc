@@ -109,6 +109,14 @@ TEST(Fields, TextMustNotBeEmptyOrTooLong) {
               HasSubstr("at most 4096"));
 }
 
+TEST(Fields, EachIsInTheExample) {
+  const std::string example = read_file("config/serve.json");
+  for (const Field& field : fields()) {
+    const std::string last = field.key.substr(field.key.rfind('.') + 1);
+    EXPECT_THAT(example, HasSubstr("\"" + last + "\": ")) << field.key;
+  }
+}
+
 TEST(Fields, EachMatchesItsRowInTheDocs) {
   const std::string docs = read_file("docs/configuration.md");
   for (const Field& field : fields()) {

@@ -89,6 +89,19 @@ TEST(ServerConfig, FilesAreNamedFromTheConfigFile) {
   EXPECT_EQ(config.tls_client_ca, "");
 }
 
+TEST(ServerConfig, AStoreIsNamedFromTheConfigFile) {
+  const auto url_of = [](const std::string& url) {
+    ServerConfig config;
+    const std::string text = R"({"storage": {"url": ")" + url + "\"}}";
+    EXPECT_TRUE(parse_config(text, "/etc/runnel/a.json", config).ok()) << url;
+    return config.storage_url;
+  };
+  EXPECT_EQ(url_of("dir:sessions"), "dir:/etc/runnel/sessions");
+  EXPECT_EQ(url_of("dir:/var/sessions"), "dir:/var/sessions");
+  EXPECT_EQ(url_of("dir:"), "dir:");
+  EXPECT_EQ(url_of("redis://here/1"), "redis://here/1");
+}
+
 TEST(ServerConfig, ACertificateAndItsKeyGoTogether) {
   ServerConfig config;
   config.models = {{"", "/b"}};
@@ -221,6 +234,8 @@ TEST(ServerConfig, AnUnknownKeyIsRefusedWithTheNearestOrAll) {
       "insecure_public, tls, stored_states, seal_keys, storage, rewind, "
       "backend, isa, threads, precision, context, cache, kernels, gpu_state, prompts, network, "
       "log, limits");
+  EXPECT_THAT(parse(R"({"limits.sessions": 1})").message(),
+              HasSubstr("unknown key 'limits.sessions'"));
   // A limit at the wrong level is an unknown key.
   EXPECT_THAT(parse(R"({"sessions": 1})").message(), HasSubstr("unknown key 'sessions'"));
 }
@@ -343,6 +358,23 @@ TEST(CheckConfig, TheAddressForMetricsIsAnAddressOrNone) {
               HasSubstr("metrics_address is '9464'; expected host:port"));
   ASSERT_TRUE(parse_config(R"({"metrics_address": ""})", "f", config).ok());
   EXPECT_TRUE(check_config(config).ok());
+}
+
+TEST(CheckConfig, AHostOrAnOriginThatCouldNotMatchIsRefused) {
+  ServerConfig config;
+  config.models = {{"", "x"}};
+  config.http_hosts = "models.example.org, 10.0.0.1,[::1]";
+  config.http_origins = "https://app.example.org, http://localhost:8080,null";
+  EXPECT_TRUE(check_config(config).ok()) << check_config(config).message();
+  for (const char* host : {"a.org:80", "http://a.org", "a.org/", "a.org.", "*.a.org", "::1"}) {
+    config.http_hosts = host;
+    EXPECT_THAT(check_config(config).message(), HasSubstr("expected the name of a host alone"));
+  }
+  config.http_hosts = "";
+  for (const char* origin : {"app.example.org", "https://a.org/", "https://a.org/b", "://a", "*"}) {
+    config.http_origins = origin;
+    EXPECT_THAT(check_config(config).message(), HasSubstr("expected scheme://host")) << origin;
+  }
 }
 
 TEST(CheckConfig, BoundsTheMemoryOfAStream) {
