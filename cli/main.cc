@@ -130,15 +130,25 @@ int run_serve(const ServerConfig& config, const Rereading& rereading,
   return serve(config, rereading, load_on_device, log, RUNNEL_VERSION, show_loading);
 }
 
-// Opens /dev/null for each standard stream that is closed. Otherwise the next file or connection
-// that is opened gets its number, and the program reads its input from there, or writes its log
-// there. The mode is the wrong one, so that reading and writing still fail.
-void hold_standard_streams() {
+// Starts the program again with /dev/null for each standard stream that is closed. Otherwise the
+// next file or connection that is opened gets its number, and the program reads its input from
+// there, or writes its log there. Libraries open some before main(), so it is too late to only fill
+// the gaps. /dev/null is opened in the wrong mode, so that reading and writing still fail.
+void hold_standard_streams(char** words) {
+  bool is_held = false;
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(stream, F_GETFD) >= 0) continue;
-    // open() takes the lowest free number, which is `stream`.
-    static_cast<void>(open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+    const int flags = fcntl(stream, F_GETFD);
+    // With FD_CLOEXEC it is a library's: exec() would have closed it.
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
+    const int null = open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    if (null < 0) return;
+    if (null != stream) {
+      dup2(null, stream);
+      close(null);
+    }
+    is_held = true;
   }
+  if (is_held) execv("/proc/self/exe", words);
 }
 
 // Turns off the libraries' own log lines: they repeat errors that are already reported as a status
@@ -172,7 +182,7 @@ int run(int argc, char** argv) {
 }  // namespace runnel
 
 int main(int argc, char** argv) {
-  runnel::hold_standard_streams();
+  runnel::hold_standard_streams(argv);
   runnel::silence_libraries();
   return runnel::run(argc, argv);
 }

@@ -2,11 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace runnel {
 
 class RandomNumbers {
  public:
+  // As std::shuffle needs it.
+  using result_type = uint64_t;
+  static constexpr uint64_t min() { return 0; }
+  static constexpr uint64_t max() { return std::numeric_limits<uint64_t>::max(); }
+  uint64_t operator()() { return bits(); }
+
   explicit RandomNumbers(uint64_t seed) : state_(seed) {}
 
   // SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).

@@ -15,7 +15,6 @@
 #include <memory>
 #include <new>
 #include <numeric>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +22,7 @@
 #include "base/check.h"
 #include "kernels/cuda/device_backend.h"
 #include "kernels/cuda/script.h"
+#include "tests/base/random_numbers.h"
 #include "tests/kernels/host_backend.h"
 #include "tests/kernels/host_cluster.h"
 
@@ -254,7 +254,7 @@ class HostBlock {
   std::array<std::map<std::ptrdiff_t, int>, kThreads / kWarp> known_;
   std::map<std::ptrdiff_t, int> known_by_all_;
   bool shuffled_;
-  std::mt19937 generator_{1};
+  RandomNumbers generator_{static_cast<uint64_t>(index_)};
 };
 
 class HostDevice {

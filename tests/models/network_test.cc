@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 #include <thread>
 #include <utility>
@@ -423,15 +424,16 @@ Spec large_spec(Kind kind) {
 class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kind>> {
  protected:
   void SetUp() override {
-    const Isa isa = std::get<0>(GetParam());
+    const auto [isa, precision, kind] = GetParam();
     if (!isa_available(isa)) GTEST_SKIP() << "this machine has no " << isa_name(isa);
+    if (!bundles_.contains(kind)) bundles_[kind] = random_bundle(large_spec(kind), 6);
   }
   // The number of rows of the largest batch. The portable code is ten times slower per row.
   static int most_rows() { return std::get<0>(GetParam()) == Isa::kPortable ? 20 : 80; }
 
   static CpuModel make(int threads, std::shared_ptr<CpuThreads> shared = nullptr) {
     const auto [isa, precision, kind] = GetParam();
-    return make_cpu_model(random_bundle(large_spec(kind), 6), {isa, threads, std::move(shared)},
+    return make_cpu_model(bundles_.at(kind), {isa, threads, std::move(shared)},
                           {.slots = 80, .rows = 80, .values = 256, .steps = 8}, precision);
   }
 
@@ -462,6 +464,10 @@ class LargeModelTest : public testing::TestWithParam<std::tuple<Isa, Precision, 
     generated.state = own_state(model, index, 8 + 9);
     return generated;
   }
+
+ private:
+  // By kind. All tests share them, because making them takes long.
+  inline static std::map<Kind, Bundle> bundles_;
 };
 
 TEST_P(LargeModelTest, HowThreadsShareTheWorkDoesNotChangeBits) {
