@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 import support
 from support import ROOT, ToolTest, bundle, np
@@ -688,6 +689,12 @@ class RefusesTest(ConvertTest):
             torch.save(legacy, self.path(name), _use_new_zipfile_serialization=False)
             self.refuse([self.path(name), *self.flags], name, "torch.save", "mkdir")
         self.assertFalse(os.path.exists(marker))
+
+    def test_no_code_of_a_torchscript_archive_is_run(self):
+        torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), self.path("script.pt"))
+        with unittest.mock.patch.object(torch.jit, "load") as run:
+            self.refuse([self.path("script.pt"), *self.flags], "a TorchScript archive, which holds code")
+        run.assert_not_called()
 
     def test_only_plain_pickles_are_read(self):
         class_with_state = b"ctorch\nTensor\n}X\x01\x00\x00\x00aK\x01sb."
