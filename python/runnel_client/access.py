@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from runnel_client.address import is_loopback
 from runnel_client.errors import AccessError
+
+MAX_KEY_BYTES = 4096  # as of the runnel commands
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Access:
     tls_cert: str = ""
     tls_key: str = ""
     tls_name: str = ""
-    api_key: str = ""
+    api_key: str = field(default="", repr=False)
     api_key_file: str = ""
     plaintext_key: bool = False
 
@@ -93,8 +95,7 @@ class Access:
         `tls`: whether the connection uses TLS; default: uses_tls().
         """
         secure = self.uses_tls() if tls is None else tls
-        held = _read(self.api_key_file)
-        key = held.decode().strip() if held is not None else self.api_key
+        key = self._key()
         if not key:
             return []
         if not (secure or self.plaintext_key or is_loopback(address)):
@@ -103,6 +104,18 @@ class Access:
                 "plaintext_key if nobody else can listen"
             )
         return [("authorization", f"Bearer {key}")]
+
+    def _key(self) -> str:
+        """The key; empty without one. The errors do not show it."""
+        held = _read(self.api_key_file)
+        key = self.api_key if held is None else held.strip().decode("latin-1")
+        if held is not None and not key:
+            raise AccessError(f"{self.api_key_file} has no key in it")
+        if len(key) > MAX_KEY_BYTES or not all("!" <= character <= "~" for character in key):
+            raise AccessError(
+                f"the key is not one: it must be letters, digits and signs of ASCII, {MAX_KEY_BYTES} at most"
+            )
+        return key
 
 
 def _read(path: str) -> bytes | None:

@@ -70,6 +70,34 @@ class AddressTest(unittest.TestCase):
                 with self.assertRaisesRegex(errors.AccessError, message):
                     kind(wrong, access=Access(api_key="k"))
 
+    def test_a_wrong_key_is_reported_before_a_call(self):
+        with tempfile.TemporaryDirectory() as name:
+            for held, message in (
+                (b" \n", "key has no key in it"),
+                (b"\xff\xfek", "the key is not one"),
+                (b"sch\xc3\xb6n", "the key is not one"),
+                (b"a\nb", "the key is not one"),
+                (b"k" * 4097, "4096 at most"),
+            ):
+                path = pathlib.Path(name, "key")
+                path.write_bytes(held)
+                for kind in (Client, aio.Client):
+                    with self.assertRaisesRegex(errors.AccessError, message):
+                        kind(access=Access(api_key_file=str(path)))
+            path.write_bytes(b"rnl_k\n")
+            self.assertEqual(Access(api_key_file=str(path)).metadata("a:1", True), [("authorization", "Bearer rnl_k")])
+        with self.assertRaisesRegex(errors.AccessError, "the key is not one") as raised:
+            Client(access=Access(api_key="secret\n"))
+        self.assertNotIn("secret", f"{raised.exception} {Access(api_key='secret')}")
+
+    def test_a_wrong_http_address_is_reported_before_a_call(self):
+        for wrong in ("http://[::1", "http://127.0.0.1:port", "http://a:65536", "http://:80", "http://k@a", "http://a b"):
+            for kind in (Client, aio.Client):
+                with self.assertRaisesRegex(errors.AccessError, "expected http://HOST:PORT or https://HOST"):
+                    kind(http=wrong, access=Access())
+        for good in ("http://127.0.0.1:8000", "http://[::1]:8000/", "https://example.org"):
+            Client(http=good, access=Access()).close()
+
     def test_without_tls_a_key_is_sent_only_to_this_machine(self):
         for near in (
             *("localhost:1", "LocalHost.:1", "127.1.2.3:1", "127.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix:/a"),
@@ -114,7 +142,8 @@ class SilenceTest(unittest.TestCase):
         self.assertIn(expected, self.message_of(where))
 
     def test_an_unknown_host(self):
-        self.assertRegex(self.message_of("no-such-host.invalid:1"), "the host 'no-such-host.invalid' cannot be found")
+        for host in ("no-such-host.invalid", "two..points", "a" * 64):
+            self.assertIn(f"the host '{host}' cannot be found (", self.message_of(f"{host}:1"))
 
     def test_a_machine_that_does_not_answer(self):
         with contextlib.ExitStack() as stack:
