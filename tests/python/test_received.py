@@ -1,6 +1,7 @@
 """How the Python client joins the attempts of a call and waits between them. Needs no server."""
 
 import math
+import pickle
 import unittest
 
 import support
@@ -127,6 +128,12 @@ class TriesTest(unittest.TestCase):
         with self.assertRaises(errors.Unavailable):
             tries.pause_after(lost)
 
+    def test_any_number_of_attempts_and_any_timeout_are_possible(self):
+        tries = self.tries(attempts=5000, first_delay=1e-9, longest_delay=1e-9)
+        for _ in range(4000):
+            self.assertLessEqual(tries.pause_after(errors.Unavailable("gone")), 1e-9)
+        self.assertLess(self.tries(timeout=math.inf).left(), math.inf)  # for gRPC infinity is over at once
+
     def test_received_values_restart_the_count_of_attempts(self):
         tries = self.tries(attempts=2)
         for _ in range(5):
@@ -157,6 +164,12 @@ class TriesTest(unittest.TestCase):
             self.assertEqual((type(error).__name__, str(error)), (status.title().replace("_", ""), f"{status}: why"))
         error = errors.call_error("INTERNAL", "why", [])
         self.assertEqual((type(error), str(error)), (errors.CallError, "INTERNAL: why"))
+
+    def test_an_error_survives_a_copy_to_another_process(self):
+        error = errors.call_error("INTERNAL", "why", [("grpc-retry-pushback-ms", "1500")])
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((str(again), again.status, again.details), ("INTERNAL: why", "INTERNAL", "why"))
+        self.assertEqual(again.retry_after, 1.5)
 
 
 if __name__ == "__main__":
