@@ -91,7 +91,7 @@ class AddressTest(unittest.TestCase):
         self.assertNotIn("secret", f"{raised.exception} {Access(api_key='secret')}")
 
     def test_a_wrong_http_address_is_reported_before_a_call(self):
-        for wrong in ("http://[::1", "http://127.0.0.1:port", "http://a:65536", "http://:80", "http://k@a", "http://a b"):
+        for wrong in ("http://[::1", "http://127.0.0.1:p", "http://a:65536", "http://:80", "http://k@a", "http://a b"):
             for kind in (Client, aio.Client):
                 with self.assertRaisesRegex(errors.AccessError, "expected http://HOST:PORT or https://HOST"):
                     kind(http=wrong, access=Access())
@@ -191,6 +191,43 @@ class SilenceTest(unittest.TestCase):
                 said = self.message_of(where, Access(tls_ca=str(folder / "ca.pem")))
                 self.assertIn(f"the TLS handshake with {where} failed: ", said)
                 self.assertIn("'127.0.0.1'", said)
+
+
+class ClosedTest(unittest.TestCase):
+    def test_a_call_after_the_end_is_cancelled(self):
+        async def ask():
+            client = aio.Client("127.0.0.1:1", retry=ONCE)
+            with self.assertRaises(errors.Unavailable):
+                await client.models()
+            await client.close()
+            for call in (client.models(), client.score("a"), client.generate("a").samples()):
+                with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+                    await call
+
+        client = Client("127.0.0.1:1", retry=ONCE)
+        client.close()
+        for call in (client.models, lambda: client.score("a"), lambda: client.generate("a").samples()):
+            with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+                call()
+        asyncio.run(ask())
+
+    def test_asyncio_ends_a_pause_before_another_attempt(self):
+        async def ask():
+            client = aio.Client("127.0.0.1:1", retry=Retry(first_delay=600, longest_delay=600))
+            asked, paused = client._closed.wait, asyncio.Event()
+
+            async def wait():
+                paused.set()
+                return await asked()
+
+            with unittest.mock.patch.object(client._closed, "wait", wait):
+                call = asyncio.create_task(client.generate("a").samples())
+                await paused.wait()
+                await client.close()
+                with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+                    await asyncio.wait_for(call, 60)
+
+        asyncio.run(ask())
 
 
 class FilesTest(unittest.TestCase):

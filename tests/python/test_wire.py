@@ -3,7 +3,7 @@
 import inspect
 import pydoc
 import unittest
-from typing import Any
+from typing import Any, cast
 
 import support
 
@@ -51,7 +51,8 @@ OPTIONS: Options = {
 class WireTest(unittest.TestCase):
     def test_every_option_sets_its_field(self):
         self.assertEqual({*OPTIONS, *CONVERSATION}, set(Options.__annotations__))
-        request = wire.generate_request("text", "mine", OPTIONS)
+        options = {name: value for name, value in OPTIONS.items() if name not in ("state", "token")}
+        request = wire.generate_request("text", "mine", cast(Options, options))
         expected = messages.inference().GenerateRequest(
             model="m", text="text", samples=2, max_values=0, stop_text=["."], ignore_eos=True, top_log_probs=4,
             keep=False, begin=True, expected_position=0, request_id="r", include_state=True,
@@ -113,6 +114,16 @@ class WireTest(unittest.TestCase):
         self.assertEqual(wire.generate_request("a", "", {"state": "s"}).origin.state, "s")
         self.assertEqual(wire.score_requests(["a"], "m", state="s")[0].origin.state, "s")
         self.assertEqual(wire.generate_request("a", "", {"token": b"t"}).origin.token, b"t")
+
+    def test_a_call_has_one_beginning(self):
+        both: list[tuple[str, Options, str]] = [
+            ("mine", {"state": "s"}, "session and state"),
+            ("mine", {"token": b"t"}, "session and token"),
+            ("", {"state": "s", "token": b"t"}, "state and token"),
+        ]
+        for session, options, found in both:
+            with self.assertRaisesRegex(TypeError, f"one of session, state and token, found {found}"):
+                wire.generate_request("a", session, options)
 
     def test_a_single_string_is_one_stop_text(self):
         stops: list[tuple[Any, list[str], list[list[int]]]] = [
