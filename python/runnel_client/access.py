@@ -75,16 +75,18 @@ class Access:
             return None
         if bool(self.tls_cert) != bool(self.tls_key):
             raise AccessError("tls_cert and tls_key go together: give both, or none")
-        return grpc.ssl_channel_credentials(
-            _read(self.tls_ca), private_key=_read(self.tls_key), certificate_chain=_read(self.tls_cert)
-        )
+        authorities, certificate, key = map(_read, (self.tls_ca, self.tls_cert, self.tls_key))
+        if authorities or certificate:
+            self.context()  # of files that it cannot use, gRPC says nothing before the first call, and little then
+        return grpc.ssl_channel_credentials(authorities, private_key=key, certificate_chain=certificate)
 
     def context(self) -> ssl.SSLContext:
         """The same for Python's own TLS."""
         try:
             context = ssl.create_default_context(cafile=self.tls_ca or None)
             if self.tls_cert:
-                context.load_cert_chain(self.tls_cert, self.tls_key or None)
+                # A password is never asked for: gRPC reads no encrypted keys.
+                context.load_cert_chain(self.tls_cert, self.tls_key or None, lambda: "")
         except OSError as error:
             raise AccessError(f"the files of tls_ca, tls_cert and tls_key cannot be used: {error}") from None
         return context

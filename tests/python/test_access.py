@@ -186,6 +186,19 @@ class SilenceTest(unittest.TestCase):
                 with context.wrap_socket(connection, server_side=True) as secured:
                     secured.recv(1)
 
+            garbage = folder / "garbage.pem"
+            garbage.write_text("no certificate")
+            for unusable in (
+                Access(tls_ca=str(garbage)),
+                Access(tls_cert=str(garbage), tls_key=str(folder / "client.key")),
+                Access(tls_cert=str(folder / "client.pem"), tls_key=str(folder / "server.key")),
+            ):
+                for kind in (Client, aio.Client):
+                    with self.assertRaisesRegex(errors.AccessError, "tls_ca, tls_cert and tls_key cannot be used"):
+                        kind(access=unusable)
+            client_files = {"tls_cert": str(folder / "client.pem"), "tls_key": str(folder / "client.key")}
+            Client(access=Access(**client_files)).close()
+
             with listener(shake_hands) as where:
                 self.assertIn(f"{where} speaks TLS: give Client access=Access(tls_ca=FILE)", self.message_of(where))
                 said = self.message_of(where, Access(tls_ca=str(folder / "ca.pem")))
