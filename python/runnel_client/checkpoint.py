@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import torch
+import torch.serialization
 
 from runnel_client import state_dict
 from runnel_client.errors import BundleError, check
