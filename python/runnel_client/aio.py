@@ -356,7 +356,7 @@ class Generation(Progress):
         await self.close()
 
     async def close(self) -> None:
-        """Cancels the call if it still runs."""
+        """Cancels the call if it still runs. To be called by the task that reads the stream."""
         await self._runs.aclose()
 
     def text(self) -> AsyncIterator[str]:

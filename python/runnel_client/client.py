@@ -332,7 +332,7 @@ class Generation(Progress):
         self.close()
 
     def close(self) -> None:
-        """Cancels the call if it still runs."""
+        """Cancels the call if it still runs. To be called by the thread that reads the stream."""
         self._runs.close()
 
     def text(self) -> Iterator[str]:
