@@ -10,7 +10,9 @@ from typing import Any
 from runnel_client.address import is_loopback
 from runnel_client.errors import AccessError
 
-MAX_KEY_BYTES = 4096  # as of the runnel commands
+# As of the runnel commands.
+MAX_KEY_BYTES = 4096
+NO = ("", "0", "f", "n", "-", "false", "off", "no", "disable")  # for RUNNEL_TLS
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Access:
             return os.environ.get(f"RUNNEL_{name}", "")
 
         return cls(
-            tls=said("TLS") not in ("", "0", "false"),
+            tls=said("TLS").lower() not in NO,
             tls_ca=said("TLS_CA"),
             tls_cert=said("TLS_CERT"),
             tls_key=said("TLS_KEY"),

@@ -19,7 +19,10 @@ START_ONE = "; start one with 'runnel serve BUNDLE', or give Client the address 
 
 
 def explained(failure: CallError, address: str, access: Access) -> CallError:
-    """The error in clearer words, if it comes from gRPC and not from a server. Takes up to PROBE seconds."""
+    """The error in clearer words, if it comes from gRPC and not from a server.
+
+    A connection and a handshake each take up to PROBE seconds, which may be after the call's deadline.
+    """
     said = failure.details.lower()
     place = host_and_port(address)
     never_connected = said.startswith(NEVER_CONNECTED)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import pathlib
 import shutil
 import socket
@@ -69,6 +70,11 @@ class AddressTest(unittest.TestCase):
             for kind in (Client, aio.Client):
                 with self.assertRaisesRegex(errors.AccessError, message):
                     kind(wrong, access=Access(api_key="k"))
+
+    def test_the_environment_turns_tls_on_and_off(self):
+        for said, expected in (("", False), ("0", False), ("No", False), ("off", False), ("1", True), ("true", True)):
+            with unittest.mock.patch.dict(os.environ, {"RUNNEL_TLS": said}):
+                self.assertEqual(Access.from_environment().tls, expected, said)
 
     def test_a_wrong_key_is_reported_before_a_call(self):
         with tempfile.TemporaryDirectory() as name:
