@@ -224,6 +224,15 @@ class PublishTest(ToolTest):
         with self.assertRaisesRegex(BundleError, "torch.ComplexFloatStorage"):
             torch_file.TorchFile(self.save({"a": torch.ones(3, dtype=torch.complex64)}))
 
+    def test_a_file_that_breaks_while_it_is_read_leaves_nothing(self):
+        path = self.save(official())
+        with zipfile.ZipFile(path) as archive:
+            begin = next(entry.header_offset for entry in archive.infolist() if entry.filename.endswith("/data/0"))
+        with open(path, "r+b") as file:
+            file.seek(begin)
+            file.write(b"none")
+        self.refuse([path], "expected a header of the archive, found none")
+
     def test_broken_files_of_the_older_form_are_refused(self):
         with open(self.save(official(), _use_new_zipfile_serialization=False), "rb") as file:
             content = file.read()
