@@ -113,6 +113,7 @@ class AddressTest(unittest.TestCase):
             self.assertTrue(address.is_loopback(near), near)
         for far in (
             *("example.org:1", "10.0.0.1:1", "[2001:db8::1]:1", "dns:example.org:1", "dns://10.0.0.1/localhost:1"),
+            "127.0.0.1 example.org:1",
             *("ipv4:127.0.0.1:1,10.0.0.1:1", "ipv6:[::1]:1,[::2]:1", "dns:", "dns://", "dns:///", "ipv4:"),
         ):
             self.assertFalse(address.is_loopback(far), far)
