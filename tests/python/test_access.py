@@ -203,8 +203,8 @@ class SilenceTest(unittest.TestCase):
                 for kind in (Client, aio.Client):
                     with self.assertRaisesRegex(errors.AccessError, "tls_ca, tls_cert and tls_key cannot be used"):
                         kind(access=unusable)
-            client_files = {"tls_cert": str(folder / "client.pem"), "tls_key": str(folder / "client.key")}
-            Client(access=Access(**client_files)).close()
+            usable = Access(tls_cert=str(folder / "client.pem"), tls_key=str(folder / "client.key"))
+            Client(access=usable).close()
 
             with listener(shake_hands) as where:
                 self.assertIn(f"{where} speaks TLS: give Client access=Access(tls_ca=FILE)", self.message_of(where))
