@@ -133,4 +133,4 @@ def call_error(status: str, details: str, trailing: Iterable[tuple[str, Any]]) -
 
 def _seconds(pushback: str) -> float:
     """Seconds of a pushback in milliseconds; infinite where it is negative or no number: gRPC then tries no more."""
-    return int(pushback) / 1000 if pushback.isdecimal() else math.inf
+    return float(pushback) / 1000 if pushback.isdecimal() else math.inf

@@ -155,9 +155,11 @@ class TriesTest(unittest.TestCase):
             self.tries(attempts=1).pause_after(errors.ResourceExhausted("full", retry_after=1))
 
     def test_an_invalid_pushback_prevents_retries(self):
-        for pushback, seconds in (("1500", 1.5), ("0", 0.0), ("-1", math.inf), ("soon", math.inf)):
+        for pushback, seconds in (("1500", 1.5), ("0", 0.0), ("9" * 5000, math.inf), ("-1", math.inf)):
             error = errors.call_error("UNAVAILABLE", "gone", [("grpc-retry-pushback-ms", pushback)])
             self.assertEqual((type(error), error.retry_after), (errors.Unavailable, seconds))
+        error = errors.call_error("UNAVAILABLE", "gone", [("grpc-retry-pushback-ms", "soon")])
+        self.assertEqual(error.retry_after, math.inf)
         with self.assertRaises(errors.Unavailable):
             self.tries().pause_after(error)
 

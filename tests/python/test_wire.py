@@ -11,7 +11,7 @@ support.require("grpc", "google.protobuf")
 
 import numpy as np
 
-from runnel_client import Client, Generation, Session, aio, messages, results, wire
+from runnel_client import Client, Generation, Session, aio, errors, messages, results, wire
 from runnel_client.conversation import Message, ToolCall
 from runnel_client.options import CONVERSATION, Options
 
@@ -178,6 +178,10 @@ class WireTest(unittest.TestCase):
         plain, bound = (wire.export_request("a", "m", *terms) for terms in ((False, None), (True, 1.5)))
         self.assertEqual([field.name for field, _ in plain.ListFields()], ["model", "id"])
         self.assertEqual((bound.any_owner, bound.expires_in.ToMilliseconds()), (True, 1500))
+
+    def test_a_score_without_a_total_is_an_error_of_the_call(self):
+        with self.assertRaisesRegex(errors.CallError, "^INTERNAL: the server ended the call without a result"):
+            results.score_of([])
 
     def test_unknown_states_and_reasons_of_a_newer_server_are_accepted(self):
         session = messages.load("sessions").Session(id="a", state=99)
