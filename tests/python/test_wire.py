@@ -1,5 +1,6 @@
 """How the Python client turns arguments into requests. Needs no server."""
 
+import asyncio
 import inspect
 import pydoc
 import unittest
@@ -14,6 +15,7 @@ import numpy as np
 from runnel_client import Client, Generation, Session, aio, errors, messages, results, wire
 from runnel_client.conversation import Message, ToolCall
 from runnel_client.options import CONVERSATION, Options
+from runnel_client.results import SessionInfo
 
 OPTIONS: Options = {
     "model": "m",
@@ -124,6 +126,26 @@ class WireTest(unittest.TestCase):
         for session, options, found in both:
             with self.assertRaisesRegex(TypeError, f"one of session, state and token, found {found}"):
                 wire.generate_request("a", session, options)
+
+    def test_an_option_that_a_function_sets_itself_is_refused(self):
+        async def ask():
+            client = aio.Client()
+            session = aio.Session(client, SessionInfo("mine", "m", 0, "IDLE", 0, 0.0), keep=True)
+            for name, call in calls(client, session):
+                with self.assertRaisesRegex(TypeError, f"this function has no option '{name}'"):
+                    await call()
+
+        def calls(client, session):
+            yield "samples", lambda: client.image(samples=2)
+            yield "max_values", lambda: session.feed("a", max_values=1)
+            yield "model", lambda: session.generate("a", model="n").samples()
+
+        with Client() as client:
+            session = Session(client, SessionInfo("mine", "m", 0, "IDLE", 0, 0.0), keep=True)
+            for name, call in calls(client, session):
+                with self.assertRaisesRegex(TypeError, f"this function has no option '{name}'"):
+                    call()
+        asyncio.run(ask())
 
     def test_a_single_string_is_one_stop_text(self):
         stops: list[tuple[Any, list[str], list[list[int]]]] = [
