@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from runnel_client.address import is_loopback
 from runnel_client.errors import AccessError
+
+# As of the runnel commands.
+MAX_KEY_BYTES = 4096
+NO = ("", "0", "f", "n", "-", "false", "off", "no", "disable")  # for RUNNEL_TLS
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Access:
     tls_cert: str = ""
     tls_key: str = ""
     tls_name: str = ""
-    api_key: str = ""
+    api_key: str = field(default="", repr=False)
     api_key_file: str = ""
     plaintext_key: bool = False
 
@@ -41,7 +45,7 @@ class Access:
             return os.environ.get(f"RUNNEL_{name}", "")
 
         return cls(
-            tls=said("TLS") not in ("", "0", "false"),
+            tls=said("TLS").lower() not in NO,
             tls_ca=said("TLS_CA"),
             tls_cert=said("TLS_CERT"),
             tls_key=said("TLS_KEY"),
@@ -73,16 +77,18 @@ class Access:
             return None
         if bool(self.tls_cert) != bool(self.tls_key):
             raise AccessError("tls_cert and tls_key go together: give both, or none")
-        return grpc.ssl_channel_credentials(
-            _read(self.tls_ca), private_key=_read(self.tls_key), certificate_chain=_read(self.tls_cert)
-        )
+        authorities, certificate, key = map(_read, (self.tls_ca, self.tls_cert, self.tls_key))
+        if authorities or certificate:
+            self.context()  # of files that it cannot use, gRPC says nothing before the first call, and little then
+        return grpc.ssl_channel_credentials(authorities, private_key=key, certificate_chain=certificate)
 
     def context(self) -> ssl.SSLContext:
         """The same for Python's own TLS."""
         try:
             context = ssl.create_default_context(cafile=self.tls_ca or None)
             if self.tls_cert:
-                context.load_cert_chain(self.tls_cert, self.tls_key or None)
+                # A password is never asked for: gRPC reads no encrypted keys.
+                context.load_cert_chain(self.tls_cert, self.tls_key or None, lambda: "")
         except OSError as error:
             raise AccessError(f"the files of tls_ca, tls_cert and tls_key cannot be used: {error}") from None
         return context
@@ -93,8 +99,7 @@ class Access:
         `tls`: whether the connection uses TLS; default: uses_tls().
         """
         secure = self.uses_tls() if tls is None else tls
-        held = _read(self.api_key_file)
-        key = held.decode().strip() if held is not None else self.api_key
+        key = self._key()
         if not key:
             return []
         if not (secure or self.plaintext_key or is_loopback(address)):
@@ -103,6 +108,18 @@ class Access:
                 "plaintext_key if nobody else can listen"
             )
         return [("authorization", f"Bearer {key}")]
+
+    def _key(self) -> str:
+        """The key; empty without one. The errors do not show it."""
+        held = _read(self.api_key_file)
+        key = self.api_key if held is None else held.strip().decode("latin-1")
+        if held is not None and not key:
+            raise AccessError(f"{self.api_key_file} has no key in it")
+        if len(key) > MAX_KEY_BYTES or not all("!" <= character <= "~" for character in key):
+            raise AccessError(
+                f"the key is not one: it must be letters, digits and signs of ASCII, {MAX_KEY_BYTES} at most"
+            )
+        return key
 
 
 def _read(path: str) -> bytes | None:

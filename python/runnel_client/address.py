@@ -76,6 +76,8 @@ def _place(text: str) -> tuple[str, int]:
 
 
 def _is_loopback_number(host: str) -> bool:
+    if any(map(str.isspace, host)):  # inet_aton ignores what comes after a space
+        return False
     try:
         return socket.inet_aton(host)[0] == 127
     except OSError:

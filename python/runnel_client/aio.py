@@ -63,12 +63,10 @@ class Client:
         self._channel: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._door = Door(http, self._access)
-        self._retry, self._timeout, self._closed = retry or Retry(), timeout, False
+        self._retry, self._timeout, self._closed = retry or Retry(), timeout, asyncio.Event()
 
     @functools.cached_property
     def _methods_of_channel(self) -> wire.Methods:
-        if self._closed:
-            raise call_error("CANCELLED", "the client was closed", ())
         self._loop = asyncio.get_running_loop()
         self._channel = self._access.channel(self._address, wire.CHANNEL_OPTIONS, aio=True)
         return wire.Methods(self._channel)
@@ -76,6 +74,7 @@ class Client:
     @property
     def _methods(self) -> wire.Methods:
         """The RPCs. The connection belongs to the event loop of the first call, so a client can be made before one."""
+        self._check_open()
         methods = self._methods_of_channel
         if self._loop is not asyncio.get_running_loop():
             raise RuntimeError(
@@ -92,7 +91,7 @@ class Client:
 
     async def close(self) -> None:
         """Closes the connection. Calls that run are cancelled."""
-        self._closed = True
+        self._closed.set()
         if self._channel is not None:
             await self._channel.close()
 
@@ -103,8 +102,7 @@ class Client:
 
     async def model(self, name: str = "") -> Model:
         """One model, by name or alias. NotFound lists the names that there are."""
-        request = messages.load("models").GetModelRequest(name=name)
-        return results.model_of(await self._unary(self._methods.get_model, request))
+        return await self._model(name)
 
     @takes_options()
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
@@ -125,9 +123,12 @@ class Client:
         self, count: int, given: npt.ArrayLike | PIL.Image.Image | None = None, **options: Unpack[Options]
     ) -> Picture:
         """Draws several pictures in one call: uint8 of shape (count, height, width), or (count, height, width, 3)."""
-        shape = wire.image_shape(await self.model(options.get("model", "")))
+        wire.check_count(count)
+        wire.check_unset(options, "samples")
+        tries = self._tries(options.get("timeout"))
+        shape = wire.image_shape(await self._model(options.get("model", ""), tries))
         rows = pictures.first_rows(given, shape)
-        all_options: Options = {**options, "samples": count}
+        all_options: Options = {**options, "samples": count, "timeout": tries.left()}
         runs = [run async for run in self._generate(rows, "", all_options)]
         return pictures.put_together(rows, runs, count, shape)
 
@@ -215,9 +216,13 @@ class Client:
     async def _open_session(self, id: str, model: str, keep: bool) -> Session:
         return Session(self, await self._session_info(id, model), keep)
 
-    async def _session_info(self, id: str, model: str) -> SessionInfo:
+    async def _model(self, name: str, tries: Tries | None = None) -> Model:
+        request = messages.load("models").GetModelRequest(name=name)
+        return results.model_of(await self._unary(self._methods.get_model, request, tries=tries))
+
+    async def _session_info(self, id: str, model: str, tries: Tries | None = None) -> SessionInfo:
         request = messages.load("sessions").GetSessionRequest(model=model, id=id)
-        return results.session_of(await self._unary(self._methods.get_session, request, id))
+        return results.session_of(await self._unary(self._methods.get_session, request, id, tries))
 
     async def _delete_session(self, id: str, model: str) -> None:
         request = messages.load("sessions").DeleteSessionRequest(model=model, id=id)
@@ -272,7 +277,13 @@ class Client:
         request = wire.generate_request(prompt, session, options)
         return Generation(self, request, options, known)
 
-    async def _score(self, requests: list[Any], timeout: float | None, session: str = "") -> Score:
+    async def _score(
+        self, requests: list[Any], timeout: float | None, session: str = "", known: Known | None = None
+    ) -> Score:
+        tries = self._tries(timeout, known is not None or wire.is_repeatable(requests[0]))
+        if known:
+            requests[0].expected_position = await _position(self, requests[0], known, tries)
+
         async def attempt(left: float) -> Score:
             call = self._methods.score(iter(requests), timeout=left, metadata=self._headers(session))
             try:
@@ -280,7 +291,7 @@ class Client:
             finally:
                 call.cancel()
 
-        return await self._attempts(attempt, self._tries(timeout, wire.is_repeatable(requests[0])))
+        return await self._attempts(attempt, tries)
 
     def _headers(self, session: str) -> list[tuple[str, str]]:
         """The metadata of a call: the key, and the session's id, by which a proxy finds its server."""
@@ -302,6 +313,7 @@ class Client:
 
     async def _attempts(self, attempt: Callable[[float], Awaitable[T]], tries: Tries) -> T:
         while True:
+            self._check_open()
             try:
                 return await attempt(tries.left())
             except grpc.RpcError as error:
@@ -310,14 +322,17 @@ class Client:
     async def _pause(self, tries: Tries, error: grpc.RpcError) -> None:
         """Waits until the next attempt. Raises the exception for `error` if there is none."""
         failure = failure_of(error)
-        if self._closed:
+        if self._closed.is_set():
             raise failure from None
         try:
             pause = tries.pause_after(failure)
         except CallError:
             raise await asyncio.to_thread(silence.explained, failure, self._address, self._access) from None
-        await asyncio.sleep(pause)
-        if self._closed:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), pause)
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
             raise call_error("CANCELLED", "the client was closed", ())
 
 
@@ -342,7 +357,7 @@ class Generation(Progress):
         await self.close()
 
     async def close(self) -> None:
-        """Cancels the call if it still runs."""
+        """Cancels the call if it still runs. To be called by the task that reads the stream."""
         await self._runs.aclose()
 
     def text(self) -> AsyncIterator[str]:
@@ -426,12 +441,14 @@ class Session:
     @takes_options("model", "state", "token", "include_state")
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
         """As Client.generate, from the session's position. With one sample the session moves on, unless keep=False."""
+        wire.check_unset(options, "model")
         all_options: Options = {**options, "model": self.model}
         return self._client._generate(prompt, self.id, all_options, self._known)
 
     @takes_options("model", "state", "token", "include_state", "max_values", *CONVERSATION)
     async def feed(self, prompt: Prompt, **options: Unpack[Options]) -> None:
         """Has the session take in text or values without sampling."""
+        wire.check_unset(options, "model", "max_values")
         all_options: Options = {**options, "model": self.model, "max_values": 0}
         await self._client._generate(prompt, self.id, all_options, self._known).samples()
 
@@ -448,9 +465,10 @@ class Session:
         the session has taken some of them, the call ends with Aborted: info().position says how many.
         `expected_position`: Aborted unless the session is there; default: where its last call ended; None: no check.
         """
-        expected = self._known.position if expected_position == LAST_KNOWN else expected_position
+        known = self._known if expected_position == LAST_KNOWN else None
+        expected = None if known else expected_position
         requests = wire.score_requests(chunks, self.model, self.id, keep=keep, expected_position=expected)
-        score = await self._client._score(requests, timeout, self.id)
+        score = await self._client._score(requests, timeout, self.id, known)
         if keep:
             self._known.note_scored(score)
         return score
@@ -485,11 +503,10 @@ async def _receive(
     tries = client._tries(options.get("timeout"))
     headers, progress = client._headers(request.origin.session), options.get("progress")
     if known and wire.lacks_position(request, options):
-        if known.position is None:
-            known.position = await _settled_position(client, request)
-        request.expected_position = known.position
+        request.expected_position = await _position(client, request, known, tries)
     with known.during(request, received) if known else contextlib.nullcontext():
         while True:
+            client._check_open()
             received.begin_attempt()
             call = client._methods.generate(request, timeout=tries.left(), metadata=headers)
             try:
@@ -506,11 +523,14 @@ async def _receive(
                 call.cancel()
 
 
-async def _settled_position(client: Client, request: Any) -> int:
-    """The session's position. Waits a moment for a cancelled call that still holds the session."""
+async def _position(client: Client, request: Any, known: Known, tries: Tries) -> int:
+    """The session's position. If it is unknown, waits a moment for a cancelled call that still holds the session."""
+    if known.position is not None:
+        return known.position
     for pause in wire.SETTLING:
-        info = await client._session_info(request.origin.session, request.model)
+        info = await client._session_info(request.origin.session, request.model, tries)
         if info.state not in BUSY:
             break
-        await asyncio.sleep(pause)
+        await asyncio.sleep(min(pause, tries.left()))
+    known.position = info.position
     return info.position

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import torch
+import torch.serialization
 
 from runnel_client import state_dict
 from runnel_client.errors import BundleError, check
@@ -57,6 +58,8 @@ def reason(error: Exception) -> str:
 
 
 def load_weights_only(path: str) -> Any:
+    if is_torchscript(path):
+        raise pickle.UnpicklingError("a TorchScript archive, which holds code; save model.state_dict()")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -65,6 +68,15 @@ def load_weights_only(path: str) -> Any:
             raise
     plain = types.SimpleNamespace(Unpickler=PlainUnpickler, load=load_plain)
     return torch.load(path, map_location="cpu", pickle_module=plain)
+
+
+def is_torchscript(path: str) -> bool:
+    """Whether torch.load takes the file for a TorchScript archive. Before torch 2.6 it then runs the file's code."""
+    with open(path, "rb") as file:
+        if not torch.serialization._is_zipfile(file):
+            return False
+    with torch.serialization._open_zipfile_reader(path) as archive:
+        return bool(torch.serialization._is_torchscript_zip(archive))
 
 
 class PlainUnpickler(pickle._Unpickler):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -85,8 +84,7 @@ class Client:
 
     def model(self, name: str = "") -> Model:
         """One model, by name or alias. NotFound lists the names that there are."""
-        request = messages.load("models").GetModelRequest(name=name)
-        return results.model_of(self._unary(self._methods.get_model, request))
+        return self._model(name)
 
     @takes_options()
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
@@ -107,9 +105,12 @@ class Client:
         self, count: int, given: npt.ArrayLike | PIL.Image.Image | None = None, **options: Unpack[Options]
     ) -> Picture:
         """Draws several pictures in one call: uint8 of shape (count, height, width), or (count, height, width, 3)."""
-        shape = wire.image_shape(self.model(options.get("model", "")))
+        wire.check_count(count)
+        wire.check_unset(options, "samples")
+        tries = self._tries(options.get("timeout"))
+        shape = wire.image_shape(self._model(options.get("model", ""), tries))
         rows = pictures.first_rows(given, shape)
-        all_options: Options = {**options, "samples": count}
+        all_options: Options = {**options, "samples": count, "timeout": tries.left()}
         return pictures.put_together(rows, self._generate(rows, "", all_options), count, shape)
 
     def score(
@@ -192,9 +193,13 @@ class Client:
         body = {"model": model, "tokens": wire.values_of(values)}
         return str(self._door.post("/detokenize", body, self._short_time())["prompt"])
 
-    def _session_info(self, id: str, model: str) -> SessionInfo:
+    def _model(self, name: str, tries: Tries | None = None) -> Model:
+        request = messages.load("models").GetModelRequest(name=name)
+        return results.model_of(self._unary(self._methods.get_model, request, tries=tries))
+
+    def _session_info(self, id: str, model: str, tries: Tries | None = None) -> SessionInfo:
         request = messages.load("sessions").GetSessionRequest(model=model, id=id)
-        return results.session_of(self._unary(self._methods.get_session, request, id))
+        return results.session_of(self._unary(self._methods.get_session, request, id, tries))
 
     def _delete_session(self, id: str, model: str) -> None:
         request = messages.load("sessions").DeleteSessionRequest(model=model, id=id)
@@ -249,7 +254,13 @@ class Client:
         request = wire.generate_request(prompt, session, options)
         return Generation(self, request, options, known)
 
-    def _score(self, requests: list[Any], timeout: float | None, session: str = "") -> Score:
+    def _score(
+        self, requests: list[Any], timeout: float | None, session: str = "", known: Known | None = None
+    ) -> Score:
+        tries = self._tries(timeout, known is not None or wire.is_repeatable(requests[0]))
+        if known:
+            requests[0].expected_position = _position(self, requests[0], known, tries)
+
         def attempt(left: float) -> Score:
             call = self._methods.score(iter(requests), timeout=left, metadata=self._headers(session))
             try:
@@ -257,7 +268,7 @@ class Client:
             finally:
                 call.cancel()
 
-        return self._attempts(attempt, self._tries(timeout, wire.is_repeatable(requests[0])))
+        return self._attempts(attempt, tries)
 
     def _headers(self, session: str) -> list[tuple[str, str]]:
         """The metadata of a call: the key, and the session's id, by which a proxy finds its server."""
@@ -279,6 +290,7 @@ class Client:
 
     def _attempts(self, attempt: Callable[[float], T], tries: Tries) -> T:
         while True:
+            self._check_open()
             try:
                 return attempt(tries.left())
             except grpc.RpcError as error:
@@ -293,7 +305,10 @@ class Client:
             pause = tries.pause_after(failure)
         except CallError:
             raise silence.explained(failure, self._address, self._access) from None
-        if self._closed.wait(pause):
+        self._closed.wait(pause)
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
             raise call_error("CANCELLED", "the client was closed", ())
 
 
@@ -318,7 +333,7 @@ class Generation(Progress):
         self.close()
 
     def close(self) -> None:
-        """Cancels the call if it still runs."""
+        """Cancels the call if it still runs. To be called by the thread that reads the stream."""
         self._runs.close()
 
     def text(self) -> Iterator[str]:
@@ -385,12 +400,14 @@ class Session:
     @takes_options("model", "state", "token", "include_state")
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
         """As Client.generate, from the session's position. With one sample the session moves on, unless keep=False."""
+        wire.check_unset(options, "model")
         all_options: Options = {**options, "model": self.model}
         return self._client._generate(prompt, self.id, all_options, self._known)
 
     @takes_options("model", "state", "token", "include_state", "max_values", *CONVERSATION)
     def feed(self, prompt: Prompt, **options: Unpack[Options]) -> None:
         """Has the session take in text or values without sampling."""
+        wire.check_unset(options, "model", "max_values")
         all_options: Options = {**options, "model": self.model, "max_values": 0}
         self._client._generate(prompt, self.id, all_options, self._known).samples()
 
@@ -407,9 +424,10 @@ class Session:
         the session has taken some of them, the call ends with Aborted: info().position says how many.
         `expected_position`: Aborted unless the session is there; default: where its last call ended; None: no check.
         """
-        expected = self._known.position if expected_position == LAST_KNOWN else expected_position
+        known = self._known if expected_position == LAST_KNOWN else None
+        expected = None if known else expected_position
         requests = wire.score_requests(chunks, self.model, self.id, keep=keep, expected_position=expected)
-        score = self._client._score(requests, timeout, self.id)
+        score = self._client._score(requests, timeout, self.id, known)
         if keep:
             self._known.note_scored(score)
         return score
@@ -441,11 +459,10 @@ def _receive(
     tries = client._tries(options.get("timeout"))
     headers, progress = client._headers(request.origin.session), options.get("progress")
     if known and wire.lacks_position(request, options):
-        if known.position is None:
-            known.position = _settled_position(client, request)
-        request.expected_position = known.position
+        request.expected_position = _position(client, request, known, tries)
     with known.during(request, received) if known else contextlib.nullcontext():
         while True:
+            client._check_open()
             received.begin_attempt()
             call = client._methods.generate(request, timeout=tries.left(), metadata=headers)
             try:
@@ -462,11 +479,14 @@ def _receive(
                 call.cancel()
 
 
-def _settled_position(client: Client, request: Any) -> int:
-    """The session's position. Waits a moment for a cancelled call that still holds the session."""
+def _position(client: Client, request: Any, known: Known, tries: Tries) -> int:
+    """The session's position. If it is unknown, waits a moment for a cancelled call that still holds the session."""
+    if known.position is not None:
+        return known.position
     for pause in wire.SETTLING:
-        info = client._session_info(request.origin.session, request.model)
+        info = client._session_info(request.origin.session, request.model, tries)
         if info.state not in BUSY:
             break
-        time.sleep(pause)
+        client._closed.wait(min(pause, tries.left()))
+    known.position = info.position
     return info.position

@@ -30,10 +30,8 @@ class Door:
 
     def __init__(self, url: str, access: Access):
         """`url` as in http://127.0.0.1:8000, or "": then every request is an AccessError that says what is missing."""
-        self._url, self._access, parts = url, access, urlsplit(url)
-        if url and (parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/")):
-            raise AccessError(f"http is {url[:200]!r}; expected http://HOST:PORT or https://HOST")
-        self._secure, self._host = parts.scheme == "https", parts.netloc
+        self._url, self._access = url, access
+        self._secure, self._host = _place_of(url) if url else (False, "")
         self._headers = {"Content-Type": "application/json"}
         if url:
             self._headers.update({name.title(): value for name, value in access.metadata(self._host, self._secure)})
@@ -67,6 +65,18 @@ class Door:
         if not self._secure:
             return http.client.HTTPConnection(self._host, timeout=timeout)
         return http.client.HTTPSConnection(self._host, timeout=timeout, context=self._access.context())
+
+
+def _place_of(url: str) -> tuple[bool, str]:
+    """Whether a URL uses TLS, and its host and port. AccessError if it has other parts or cannot be read."""
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.path in ("", "/") and parts.port != 0
+    except ValueError:  # of a port that is no number, or a bracket that is not closed
+        good = False
+    if not good or "@" in parts.netloc or " " in parts.netloc or not parts.netloc.isprintable():
+        raise AccessError(f"http is {url[:200]!r}; expected http://HOST:PORT or https://HOST")
+    return parts.scheme == "https", parts.netloc
 
 
 def _error_of(response: http.client.HTTPResponse, answer: bytes) -> CallError:

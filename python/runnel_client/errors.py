@@ -28,7 +28,10 @@ class CallError(RunnelError):
         self.status = status or self.status  # name of the gRPC status code
         self.details = details  # the message of the server, with its advice
         self.retry_after = retry_after  # seconds to wait before another attempt; inf: do not retry; None: not said
-        super().__init__(f"{self.status}: {details}")
+        super().__init__(details, self.status, retry_after)  # what copy and pickle make the error of again
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.details}"
 
 
 class InvalidArgument(CallError):
@@ -130,4 +133,4 @@ def call_error(status: str, details: str, trailing: Iterable[tuple[str, Any]]) -
 
 def _seconds(pushback: str) -> float:
     """Seconds of a pushback in milliseconds; infinite where it is negative or no number: gRPC then tries no more."""
-    return int(pushback) / 1000 if pushback.isdecimal() else math.inf
+    return float(pushback) / 1000 if pushback.isdecimal() else math.inf

@@ -212,6 +212,7 @@ def card_of(directory: str, published: Published, added: Card) -> str:
 def write_all(directory: str, files: Mapping[str, Callable[[BinaryIO], object]]) -> None:
     """Writes files, each whole or not at all."""
     paths = {name: os.path.join(directory, name) for name in files}
+    is_new = not os.path.exists(directory)
     try:
         os.makedirs(directory, exist_ok=True)
         for name, write in files.items():
@@ -225,6 +226,8 @@ def write_all(directory: str, files: Mapping[str, Callable[[BinaryIO], object]])
         for path in paths.values():
             if os.path.exists(path + ".tmp"):
                 os.remove(path + ".tmp")
+        if is_new and os.path.isdir(directory) and not os.listdir(directory):
+            os.rmdir(directory)
 
 
 def publish(

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from runnel_client.errors import CallError
+
 
 @dataclass(frozen=True)
 class Started:
@@ -154,6 +156,8 @@ def score_of(responses: Iterable[Any]) -> Score:
         elif response.chunk.log_probs:
             position = response.chunk.position if position is None else position
             log_probs.extend(response.chunk.log_probs)
+    if total is None:
+        raise CallError("the server ended the call without a result; is it a server of runnel?", "INTERNAL")
     return Score(position or 0, np.array(log_probs, np.float32), total.log_prob, total.bits_per_dim, total.numerics)
 
 

@@ -12,6 +12,8 @@ from runnel_client.errors import CallError
 # CANCELLED counts unless this client has cancelled. UNKNOWN is never a runnel server's: a proxy whose server is gone
 # resets the stream, or answers without gRPC.
 CONNECTION_LOST = ("UNAVAILABLE", "UNKNOWN", "CANCELLED")
+MOST_DOUBLINGS = 64  # of the pause; a float has room for a thousand
+LONGEST = 1e9  # seconds; gRPC takes an infinite timeout for one that is over
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Tries:
         `repeatable`: False for a call that must not take effect twice. It is not made again once an answer was lost.
         """
         self._retry, self._clock, self._repeatable = retry, clock, repeatable
-        self._until = clock() + timeout
+        self._until = clock() + min(timeout, LONGEST)
         self._failures = 0
         self.lost = False  # whether an attempt may have succeeded although its answer was lost
 
@@ -65,7 +67,7 @@ class Tries:
             self._failures += 1
             if self._failures >= self._retry.attempts:
                 raise error
-            delay = self._retry.first_delay * 2.0 ** (self._failures - 1)
+            delay = self._retry.first_delay * 2.0 ** min(self._failures - 1, MOST_DOUBLINGS)
             pause = min(delay, self._retry.longest_delay) * random.uniform(0.8, 1)
         else:
             raise error

@@ -19,7 +19,10 @@ START_ONE = "; start one with 'runnel serve BUNDLE', or give Client the address 
 
 
 def explained(failure: CallError, address: str, access: Access) -> CallError:
-    """The error in clearer words, if it comes from gRPC and not from a server. Takes up to PROBE seconds."""
+    """The error in clearer words, if it comes from gRPC and not from a server.
+
+    A connection and a handshake each take up to PROBE seconds, which may be after the call's deadline.
+    """
     said = failure.details.lower()
     place = host_and_port(address)
     never_connected = said.startswith(NEVER_CONNECTED)
@@ -33,8 +36,9 @@ def explained(failure: CallError, address: str, access: Access) -> CallError:
             return Unavailable(_wrong_protocol(connection, address, access)) if never_connected else too_slow
     except TimeoutError:
         return DeadlineExceeded(f"no connection to {address}; is the address right, and does a firewall let it pass?")
-    except socket.gaierror as error:
-        return Unavailable(f"the host {place[0]!r} cannot be found ({error.strerror}): check the address of the server")
+    except (socket.gaierror, UnicodeError) as error:  # the latter for a part of the name that is empty or too long
+        reason = getattr(error, "strerror", error)
+        return Unavailable(f"the host {place[0]!r} cannot be found ({reason}): check the address of the server")
     except OSError as error:
         if error.errno == errno.ECONNREFUSED:
             return Unavailable(f"no server answers at {address}{START_ONE}")

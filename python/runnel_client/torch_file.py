@@ -11,8 +11,7 @@ import math
 import pickle
 import zipfile
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from runnel_client.errors import BundleError, check
 Raw = npt.NDArray[Any]  # numbers as they are stored; of the 16-bit types their bits
 
 MAX_PICKLE_BYTES = 64 << 20
+MAX_ELEMENTS = 1 << 58  # of a tensor; numpy refuses more, also if one of the sizes is 0
 MAX_BYTEORDER_BYTES = 16
 LOCAL_HEADER_BYTES = 30
 LENGTH_BYTES = 8  # before each storage of the older form
@@ -56,8 +56,8 @@ RAW_TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class Storage:
+# These two are tuples, as a pickle may set the attributes of every object that has a __dict__.
+class Storage(NamedTuple):
     """Numbers of one type, which several tensors may share."""
 
     kind: str
@@ -69,8 +69,7 @@ class Storage:
         return self.elements * RAW_TYPES[self.kind].itemsize
 
 
-@dataclass(frozen=True)
-class StoredTensor:
+class StoredTensor(NamedTuple):
     """Where a tensor's numbers are; offset and strides count elements."""
 
     storage: Storage
@@ -93,6 +92,8 @@ def rebuild_tensor(storage: object, offset: object, shape: object, strides: obje
     if not (sizes and isinstance(storage, Storage) and all(map(is_size, (offset, *shape, *strides)))):  # type: ignore[misc]
         raise pickle.UnpicklingError("a tensor without a storage, or with sizes that are none")
     tensor = StoredTensor(storage, offset, shape, strides)  # type: ignore[arg-type]
+    if math.prod(size or 1 for size in tensor.shape) > MAX_ELEMENTS:
+        raise pickle.UnpicklingError(f"a tensor of shape {list(tensor.shape)}")
     if tensor.elements > 0:
         last = tensor.offset + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides))
         if last >= storage.elements or tensor.elements > storage.elements:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
@@ -61,7 +62,7 @@ def read(path: str, config: Config) -> Recording:
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {key: next((file[name] for name in names if name in file), None) for key, names in NAMES.items()}
-    except (OSError, ValueError) as error:
+    except Exception as error:  # what a broken archive, or a file with one array, makes numpy raise is of several kinds
         raise BundleError(f"--verify: {path}: expected a file of numpy.savez: {error}") from None
     values, outputs, log_probs = found["values"], found["outputs"], found["log_probs"]
     if values is None or (outputs is None and log_probs is None):
@@ -85,6 +86,10 @@ def read(path: str, config: Config) -> Recording:
             f"--verify: {path}: {key}: expected {count} sequences of 1 to {most} positions, "
             f"found {shape_text(() if array is None else array.shape)}",
         )
+        check(
+            array is None or (array.dtype.kind in "fiu" and np.isfinite(array).all()),
+            f"--verify: {path}: {key}: expected finite numbers, found others",
+        )
     return Recording(os.path.basename(path), values.astype(np.int64), outputs, log_probs)
 
 
@@ -97,25 +102,28 @@ def record(source: str, make: Callable[[], Model], config: Config, sequences: in
 
 
 def differences(make: Callable[[], Model], recording: Recording) -> Iterator[tuple[float, int, int]]:
-    """For each recorded position the difference, against the largest number (or 1), with its sequence and position."""
+    """For each recorded position the difference, against the largest number (or 1), with its sequence and position.
+
+    It is infinite where the model gives no number.
+    """
     outputs, log_probs = recording.outputs, recording.log_probs
     scales = [1.0 if one is None else max(1.0, float(np.abs(one).max())) for one in (outputs, log_probs)]
     for sequence, values in enumerate(recording.values):
         model = make()
         for position in range(recording.positions()):
             head = model.step(int(values[position]))
-            found = 0.0
+            found = [0.0]
             if outputs is not None and position < outputs.shape[1]:
                 check(
                     head.shape == outputs.shape[2:],
                     f"--verify: {recording.source}: outputs: expected {len(head)} of each position, "
                     f"found {shape_text(outputs.shape[2:])}",
                 )
-                found = float(np.abs(head - outputs[sequence, position]).max()) / scales[0]
+                found.append(float(np.abs(head - outputs[sequence, position]).max()) / scales[0])
             if log_probs is not None and position < log_probs.shape[1]:
                 log_prob = model.log_prob(head, int(values[position + 1]))
-                found = max(found, abs(log_prob - float(log_probs[sequence, position])) / scales[1])
-            yield found, sequence, position
+                found.append(abs(log_prob - float(log_probs[sequence, position])) / scales[1])
+            yield math.inf if any(map(math.isnan, found)) else max(found), sequence, position
 
 
 def verify(config: Config, tensors: Tensors, recording: Recording, dtype: str) -> str:

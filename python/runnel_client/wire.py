@@ -204,6 +204,19 @@ def check_one_sample(request: Any) -> None:
         raise ValueError(f"the call has {request.samples} samples: iterate over its runs, or take samples()")
 
 
+def check_unset(options: Options, *names: str) -> None:
+    """TypeError for an option that the called function sets itself."""
+    given = [name for name in names if name in options]
+    if given:
+        raise TypeError(f"this function has no option {given[0]!r}")
+
+
+def check_count(count: int) -> None:
+    """ValueError unless there are pictures to draw."""
+    if count < 1:
+        raise ValueError(f"expected a count of pictures of at least 1, found {count}")
+
+
 def image_shape(model: Model) -> tuple[int, int, int]:
     """Height, width and channels of a model's pictures."""
     if model.image is None:
@@ -228,12 +241,12 @@ def _set_prompt(request: Any, prompt: Prompt | None) -> None:
 
 
 def _set_origin(request: Any, session: str, state: str, token: bytes = b"") -> None:
-    if session:
-        request.origin.session = session
-    elif state:
-        request.origin.state = state
-    elif token:
-        request.origin.token = token
+    given = {"session": session, "state": state, "token": token}
+    names = [name for name, value in given.items() if value]
+    if len(names) > 1:
+        raise TypeError(f"a call starts from one of session, state and token, found {' and '.join(names)}")
+    for name in names:
+        setattr(request.origin, name, given[name])
 
 
 def _set_duration(duration: Any, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import pathlib
 import shutil
 import socket
@@ -70,6 +71,39 @@ class AddressTest(unittest.TestCase):
                 with self.assertRaisesRegex(errors.AccessError, message):
                     kind(wrong, access=Access(api_key="k"))
 
+    def test_the_environment_turns_tls_on_and_off(self):
+        for said, expected in (("", False), ("0", False), ("No", False), ("off", False), ("1", True), ("true", True)):
+            with unittest.mock.patch.dict(os.environ, {"RUNNEL_TLS": said}):
+                self.assertEqual(Access.from_environment().tls, expected, said)
+
+    def test_a_wrong_key_is_reported_before_a_call(self):
+        with tempfile.TemporaryDirectory() as name:
+            for held, message in (
+                (b" \n", "key has no key in it"),
+                (b"\xff\xfek", "the key is not one"),
+                (b"sch\xc3\xb6n", "the key is not one"),
+                (b"a\nb", "the key is not one"),
+                (b"k" * 4097, "4096 at most"),
+            ):
+                path = pathlib.Path(name, "key")
+                path.write_bytes(held)
+                for kind in (Client, aio.Client):
+                    with self.assertRaisesRegex(errors.AccessError, message):
+                        kind(access=Access(api_key_file=str(path)))
+            path.write_bytes(b"rnl_k\n")
+            self.assertEqual(Access(api_key_file=str(path)).metadata("a:1", True), [("authorization", "Bearer rnl_k")])
+        with self.assertRaisesRegex(errors.AccessError, "the key is not one") as raised:
+            Client(access=Access(api_key="secret\n"))
+        self.assertNotIn("secret", f"{raised.exception} {Access(api_key='secret')}")
+
+    def test_a_wrong_http_address_is_reported_before_a_call(self):
+        for wrong in ("http://[::1", "http://127.0.0.1:p", "http://a:65536", "http://:80", "http://k@a", "http://a b"):
+            for kind in (Client, aio.Client):
+                with self.assertRaisesRegex(errors.AccessError, "expected http://HOST:PORT or https://HOST"):
+                    kind(http=wrong, access=Access())
+        for good in ("http://127.0.0.1:8000", "http://[::1]:8000/", "https://example.org"):
+            Client(http=good, access=Access()).close()
+
     def test_without_tls_a_key_is_sent_only_to_this_machine(self):
         for near in (
             *("localhost:1", "LocalHost.:1", "127.1.2.3:1", "127.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "unix:/a"),
@@ -79,6 +113,7 @@ class AddressTest(unittest.TestCase):
             self.assertTrue(address.is_loopback(near), near)
         for far in (
             *("example.org:1", "10.0.0.1:1", "[2001:db8::1]:1", "dns:example.org:1", "dns://10.0.0.1/localhost:1"),
+            "127.0.0.1 example.org:1",
             *("ipv4:127.0.0.1:1,10.0.0.1:1", "ipv6:[::1]:1,[::2]:1", "dns:", "dns://", "dns:///", "ipv4:"),
         ):
             self.assertFalse(address.is_loopback(far), far)
@@ -114,7 +149,8 @@ class SilenceTest(unittest.TestCase):
         self.assertIn(expected, self.message_of(where))
 
     def test_an_unknown_host(self):
-        self.assertRegex(self.message_of("no-such-host.invalid:1"), "the host 'no-such-host.invalid' cannot be found")
+        for host in ("no-such-host.invalid", "two..points", "a" * 64):
+            self.assertIn(f"the host '{host}' cannot be found (", self.message_of(f"{host}:1"))
 
     def test_a_machine_that_does_not_answer(self):
         with contextlib.ExitStack() as stack:
@@ -157,11 +193,61 @@ class SilenceTest(unittest.TestCase):
                 with context.wrap_socket(connection, server_side=True) as secured:
                     secured.recv(1)
 
+            garbage = folder / "garbage.pem"
+            garbage.write_text("no certificate")
+            for unusable in (
+                Access(tls_ca=str(garbage)),
+                Access(tls_cert=str(garbage), tls_key=str(folder / "client.key")),
+                Access(tls_cert=str(folder / "client.pem"), tls_key=str(folder / "server.key")),
+            ):
+                for kind in (Client, aio.Client):
+                    with self.assertRaisesRegex(errors.AccessError, "tls_ca, tls_cert and tls_key cannot be used"):
+                        kind(access=unusable)
+            usable = Access(tls_cert=str(folder / "client.pem"), tls_key=str(folder / "client.key"))
+            Client(access=usable).close()
+
             with listener(shake_hands) as where:
                 self.assertIn(f"{where} speaks TLS: give Client access=Access(tls_ca=FILE)", self.message_of(where))
                 said = self.message_of(where, Access(tls_ca=str(folder / "ca.pem")))
                 self.assertIn(f"the TLS handshake with {where} failed: ", said)
                 self.assertIn("'127.0.0.1'", said)
+
+
+class ClosedTest(unittest.TestCase):
+    def test_a_call_after_the_end_is_cancelled(self):
+        async def ask():
+            client = aio.Client("127.0.0.1:1", retry=ONCE)
+            with self.assertRaises(errors.Unavailable):
+                await client.models()
+            await client.close()
+            for call in (client.models(), client.score("a"), client.generate("a").samples()):
+                with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+                    await call
+
+        client = Client("127.0.0.1:1", retry=ONCE)
+        client.close()
+        for call in (client.models, lambda: client.score("a"), lambda: client.generate("a").samples()):
+            with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+                call()
+        asyncio.run(ask())
+
+    def test_asyncio_ends_a_pause_before_another_attempt(self):
+        async def ask():
+            client = aio.Client("127.0.0.1:1", retry=Retry(first_delay=600, longest_delay=600))
+            asked, paused = client._closed.wait, asyncio.Event()
+
+            async def wait():
+                paused.set()
+                return await asked()
+
+            with unittest.mock.patch.object(client._closed, "wait", wait):
+                call = asyncio.create_task(client.generate("a").samples())
+                await paused.wait()
+                await client.close()
+                with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+                    await asyncio.wait_for(call, 60)
+
+        asyncio.run(ask())
 
 
 class FilesTest(unittest.TestCase):

@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import io
 import json
+import math
 import os
 import pickle
 import re
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 import support
 from support import ROOT, ToolTest, bundle, np
@@ -22,7 +24,7 @@ import torch
 
 import heads as heads_of
 from network import Network
-from runnel_client import assemble, checkpoint, convert
+from runnel_client import assemble, checkpoint, convert, verify
 
 HEADS, QUERY, VALUE, FFN, LAYERS = 3, 5, 4, 7, 2
 WIDTH, POSITIONS = 10, 11
@@ -689,6 +691,12 @@ class RefusesTest(ConvertTest):
             self.refuse([self.path(name), *self.flags], name, "torch.save", "mkdir")
         self.assertFalse(os.path.exists(marker))
 
+    def test_no_code_of_a_torchscript_archive_is_run(self):
+        torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), self.path("script.pt"))
+        with unittest.mock.patch.object(torch.jit, "load") as run:
+            self.refuse([self.path("script.pt"), *self.flags], "a TorchScript archive, which holds code")
+        run.assert_not_called()
+
     def test_only_plain_pickles_are_read(self):
         class_with_state = b"ctorch\nTensor\n}X\x01\x00\x00\x00aK\x01sb."
         for content in (class_with_state, pickle.dumps(os.getcwd, 2), pickle.dumps(torch.load, 2)):
@@ -803,6 +811,8 @@ class VerifyTest(ConvertTest):
             ({"values": values, "outputs": np.zeros((2, 12, 6))}, "outputs", "1 to 11 positions"),
             ({"values": values, "outputs": np.zeros((2, 5, 4))}, "outputs", "expected 6 of each position, found [4]"),
             ({"values": values, "log_probs": np.zeros((2, 12))}, "log_probs", "1 to 11 positions"),
+            ({"values": values, "outputs": np.full((2, 5, 6), np.nan)}, "outputs: expected finite numbers"),
+            ({"values": values, "log_probs": np.full((2, 5), "x")}, "log_probs: expected finite numbers"),
         ):
             with self.subTest(parts):
                 np.savez(self.path("wrong.npz"), **arrays)
@@ -810,6 +820,26 @@ class VerifyTest(ConvertTest):
         self.refuse([self.checkpoint, *self.flags, "--verify", self.path("none.npz")], "none.npz", "numpy.savez")
         text = self.write("text.npz", "values")
         self.refuse([self.checkpoint, *self.flags, "--verify", text], "expected a file of numpy.savez")
+        with open(self.path("wrong.npz"), "rb") as file:
+            content = file.read()
+        np.save(self.path("one.npy"), values)
+        for other in (self.write("cut.npz", content[: len(content) // 2]), self.path("one.npy")):
+            self.refuse([self.checkpoint, *self.flags, "--verify", other], other, "expected a file of numpy.savez")
+
+    def test_a_model_without_numbers_agrees_with_nothing(self):
+        class Broken:
+            def __init__(self):
+                self.heads = iter((np.zeros(4), np.full(4, np.nan)))
+
+            def step(self, value):
+                return next(self.heads)
+
+            def log_prob(self, head, value):
+                return float(head[value])
+
+        for recorded in ({"outputs": np.zeros((1, 2, 4))}, {"log_probs": np.zeros((1, 2))}):
+            recording = verify.Recording("broken", np.zeros((1, 3), np.int64), **recorded)
+            self.assertEqual([found for found, _, _ in verify.differences(Broken, recording)], [0, math.inf])
 
     def test_without_a_recording_the_tool_notes_unverified_options(self):
         _, out, _ = self.run_tool(convert, [self.checkpoint, *self.flags, "--out", self.path("bundle")])

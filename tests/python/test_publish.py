@@ -224,6 +224,15 @@ class PublishTest(ToolTest):
         with self.assertRaisesRegex(BundleError, "torch.ComplexFloatStorage"):
             torch_file.TorchFile(self.save({"a": torch.ones(3, dtype=torch.complex64)}))
 
+    def test_a_file_that_breaks_while_it_is_read_leaves_nothing(self):
+        path = self.save(official())
+        with zipfile.ZipFile(path) as archive:
+            begin = next(entry.header_offset for entry in archive.infolist() if entry.filename.endswith("/data/0"))
+        with open(path, "r+b") as file:
+            file.seek(begin)
+            file.write(b"none")
+        self.refuse([path], "expected a header of the archive, found none")
+
     def test_broken_files_of_the_older_form_are_refused(self):
         with open(self.save(official(), _use_new_zipfile_serialization=False), "rb") as file:
             content = file.read()
@@ -293,6 +302,7 @@ class PublishTest(ToolTest):
             (0, (2,), (-1,)),
             (0, (2,), (1, 1)),
             (0, (1 << 70,), (0,)),
+            (0, (0, 1 << 61), (0, 0)),
             (0, (True,), (1,)),
             (0, [2], [1]),
         ):
@@ -300,6 +310,24 @@ class PublishTest(ToolTest):
                 torch_file.rebuild_tensor(storage, offset, shape, strides)
         with self.assertRaises(pickle.UnpicklingError):
             torch_file.rebuild_tensor("archive/data/0", 0, (2,), (1,))
+
+    def test_a_pickle_cannot_change_a_tensor_or_storage(self):
+        def text(value):
+            return b"X" + len(value).to_bytes(4, "little") + value.encode()
+
+        def changed(name, value):
+            return b"}" + text(name) + value + b"sb"  # sets an attribute of the object before it
+
+        huge = b"\x8a\x07" + (1 << 50).to_bytes(7, "little")
+        pid = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + b"K\x04tQ"
+        for storage, tensor in (
+            (changed("elements", huge), b""),
+            (b"", changed("shape", b"(" + huge + b"t") + changed("strides", b"(K\x00t")),
+        ):
+            pickled = b"\x80\x02}" + text("blocks.0.att.r_k") + b"ctorch._utils\n_rebuild_tensor_v2\n("
+            pickled += pid + storage + b"K\x00(K\x04t(K\x01ttR" + tensor + b"s."
+            with self.assertRaisesRegex(BundleError, "with tensors only, found"):
+                torch_file.TorchFile(self.zip_of(pickled, [("0", b"\0" * 16)]))
 
     def test_a_long_or_compressed_byte_order_is_refused(self):
         with zipfile.ZipFile(self.save({"blocks.0.att.r_k": torch.ones(4)})) as archive:

@@ -1,14 +1,18 @@
 """How the Python client joins the attempts of a call and waits between them. Needs no server."""
 
+import asyncio
 import math
+import pickle
 import unittest
+import unittest.mock
 
 import support
 
 support.require("grpc", "google.protobuf")
 
-from runnel_client import errors, messages, results
+from runnel_client import Client, Session, aio, errors, messages, results
 from runnel_client.received import Received
+from runnel_client.results import SessionInfo
 from runnel_client.retry import Retry, Tries
 
 pb = messages.inference()
@@ -127,6 +131,12 @@ class TriesTest(unittest.TestCase):
         with self.assertRaises(errors.Unavailable):
             tries.pause_after(lost)
 
+    def test_any_number_of_attempts_and_any_timeout_are_possible(self):
+        tries = self.tries(attempts=5000, first_delay=1e-9, longest_delay=1e-9)
+        for _ in range(4000):
+            self.assertLessEqual(tries.pause_after(errors.Unavailable("gone")), 1e-9)
+        self.assertLess(self.tries(timeout=math.inf).left(), math.inf)  # for gRPC infinity is over at once
+
     def test_received_values_restart_the_count_of_attempts(self):
         tries = self.tries(attempts=2)
         for _ in range(5):
@@ -145,9 +155,11 @@ class TriesTest(unittest.TestCase):
             self.tries(attempts=1).pause_after(errors.ResourceExhausted("full", retry_after=1))
 
     def test_an_invalid_pushback_prevents_retries(self):
-        for pushback, seconds in (("1500", 1.5), ("0", 0.0), ("-1", math.inf), ("soon", math.inf)):
+        for pushback, seconds in (("1500", 1.5), ("0", 0.0), ("9" * 5000, math.inf), ("-1", math.inf)):
             error = errors.call_error("UNAVAILABLE", "gone", [("grpc-retry-pushback-ms", pushback)])
             self.assertEqual((type(error), error.retry_after), (errors.Unavailable, seconds))
+        error = errors.call_error("UNAVAILABLE", "gone", [("grpc-retry-pushback-ms", "soon")])
+        self.assertEqual(error.retry_after, math.inf)
         with self.assertRaises(errors.Unavailable):
             self.tries().pause_after(error)
 
@@ -157,6 +169,73 @@ class TriesTest(unittest.TestCase):
             self.assertEqual((type(error).__name__, str(error)), (status.title().replace("_", ""), f"{status}: why"))
         error = errors.call_error("INTERNAL", "why", [])
         self.assertEqual((type(error), str(error)), (errors.CallError, "INTERNAL: why"))
+
+    def test_an_error_survives_a_copy_to_another_process(self):
+        error = errors.call_error("INTERNAL", "why", [("grpc-retry-pushback-ms", "1500")])
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((str(again), again.status, again.details), ("INTERNAL: why", "INTERNAL", "why"))
+        self.assertEqual(again.retry_after, 1.5)
+
+
+class Stop(Exception):
+    """Ends a call at its last request."""
+
+
+class QueriesTest(unittest.TestCase):
+    """Calls that first ask the server for something."""
+
+    def setUp(self):
+        self.methods = unittest.mock.Mock()
+        self.methods.generate.side_effect = self.methods.score.side_effect = Stop
+        self.session = messages.load("sessions").Session(id="mine", position=3, state="IDLE")
+        self.model = messages.load("models").ModelInfo(name="m")
+        self.model.image.height = self.model.image.width = self.model.image.channels = 1
+        self.busy = SessionInfo("mine", "m", 0, "GENERATING", 0, 0.0)
+
+    def check(self, query):
+        """The query and the call have had the timeout together."""
+        [asked] = query.call_args_list
+        [called] = self.methods.generate.call_args_list + self.methods.score.call_args_list
+        self.assertLessEqual(asked.kwargs["timeout"], 2)
+        self.assertLess(called.kwargs["timeout"], asked.kwargs["timeout"])
+        self.methods.reset_mock()
+        return called.args[0]
+
+    def test_a_query_is_part_of_its_call(self):
+        self.methods.get_session.return_value, self.methods.get_model.return_value = self.session, self.model
+        with Client() as client, unittest.mock.patch.object(client, "_methods", self.methods):
+            for call in (lambda one: one.feed([1], timeout=2), lambda one: one.score([1], keep=True, timeout=2)):
+                with self.assertRaises(Stop):
+                    call(Session(client, self.busy, keep=True))
+                request = self.check(self.methods.get_session)
+                first = request if hasattr(request, "expected_position") else next(request)
+                self.assertEqual((first.HasField("expected_position"), first.expected_position), (True, 3))
+            with self.assertRaises(Stop):
+                client.image(timeout=2)
+            self.check(self.methods.get_model)
+            with self.assertRaisesRegex(ValueError, "at least 1, found 0"):
+                client.images(0)
+
+    def test_the_same_for_asyncio(self):
+        self.methods.get_session = unittest.mock.AsyncMock(return_value=self.session)
+        self.methods.get_model = unittest.mock.AsyncMock(return_value=self.model)
+
+        async def ask():
+            client = aio.Client()
+            client._methods_of_channel, client._loop = self.methods, asyncio.get_running_loop()
+            for call in (lambda one: one.feed([1], timeout=2), lambda one: one.score([1], keep=True, timeout=2)):
+                with self.assertRaises(Stop):
+                    await call(aio.Session(client, self.busy, keep=True))
+                request = self.check(self.methods.get_session)
+                first = request if hasattr(request, "expected_position") else next(request)
+                self.assertEqual((first.HasField("expected_position"), first.expected_position), (True, 3))
+            with self.assertRaises(Stop):
+                await client.image(timeout=2)
+            self.check(self.methods.get_model)
+            with self.assertRaisesRegex(ValueError, "at least 1, found 0"):
+                await client.images(0)
+
+        asyncio.run(ask())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """How the Python client turns arguments into requests. Needs no server."""
 
+import asyncio
 import inspect
 import pydoc
 import unittest
-from typing import Any
+from typing import Any, cast
 
 import support
 
@@ -11,9 +12,10 @@ support.require("grpc", "google.protobuf")
 
 import numpy as np
 
-from runnel_client import Client, Generation, Session, aio, messages, results, wire
+from runnel_client import Client, Generation, Session, aio, errors, messages, results, wire
 from runnel_client.conversation import Message, ToolCall
 from runnel_client.options import CONVERSATION, Options
+from runnel_client.results import SessionInfo
 
 OPTIONS: Options = {
     "model": "m",
@@ -51,7 +53,8 @@ OPTIONS: Options = {
 class WireTest(unittest.TestCase):
     def test_every_option_sets_its_field(self):
         self.assertEqual({*OPTIONS, *CONVERSATION}, set(Options.__annotations__))
-        request = wire.generate_request("text", "mine", OPTIONS)
+        options = {name: value for name, value in OPTIONS.items() if name not in ("state", "token")}
+        request = wire.generate_request("text", "mine", cast(Options, options))
         expected = messages.inference().GenerateRequest(
             model="m", text="text", samples=2, max_values=0, stop_text=["."], ignore_eos=True, top_log_probs=4,
             keep=False, begin=True, expected_position=0, request_id="r", include_state=True,
@@ -114,6 +117,36 @@ class WireTest(unittest.TestCase):
         self.assertEqual(wire.score_requests(["a"], "m", state="s")[0].origin.state, "s")
         self.assertEqual(wire.generate_request("a", "", {"token": b"t"}).origin.token, b"t")
 
+    def test_a_call_has_one_beginning(self):
+        both: list[tuple[str, Options, str]] = [
+            ("mine", {"state": "s"}, "session and state"),
+            ("mine", {"token": b"t"}, "session and token"),
+            ("", {"state": "s", "token": b"t"}, "state and token"),
+        ]
+        for session, options, found in both:
+            with self.assertRaisesRegex(TypeError, f"one of session, state and token, found {found}"):
+                wire.generate_request("a", session, options)
+
+    def test_an_option_that_a_function_sets_itself_is_refused(self):
+        async def ask():
+            client = aio.Client()
+            session = aio.Session(client, SessionInfo("mine", "m", 0, "IDLE", 0, 0.0), keep=True)
+            for name, call in calls(client, session):
+                with self.assertRaisesRegex(TypeError, f"this function has no option '{name}'"):
+                    await call()
+
+        def calls(client, session):
+            yield "samples", lambda: client.image(samples=2)
+            yield "max_values", lambda: session.feed("a", max_values=1)
+            yield "model", lambda: session.generate("a", model="n").samples()
+
+        with Client() as client:
+            session = Session(client, SessionInfo("mine", "m", 0, "IDLE", 0, 0.0), keep=True)
+            for name, call in calls(client, session):
+                with self.assertRaisesRegex(TypeError, f"this function has no option '{name}'"):
+                    call()
+        asyncio.run(ask())
+
     def test_a_single_string_is_one_stop_text(self):
         stops: list[tuple[Any, list[str], list[list[int]]]] = [
             ("abc", ["abc"], []),
@@ -167,6 +200,10 @@ class WireTest(unittest.TestCase):
         plain, bound = (wire.export_request("a", "m", *terms) for terms in ((False, None), (True, 1.5)))
         self.assertEqual([field.name for field, _ in plain.ListFields()], ["model", "id"])
         self.assertEqual((bound.any_owner, bound.expires_in.ToMilliseconds()), (True, 1500))
+
+    def test_a_score_without_a_total_is_an_error_of_the_call(self):
+        with self.assertRaisesRegex(errors.CallError, "^INTERNAL: the server ended the call without a result"):
+            results.score_of([])
 
     def test_unknown_states_and_reasons_of_a_newer_server_are_accepted(self):
         session = messages.load("sessions").Session(id="a", state=99)
