@@ -83,6 +83,8 @@ std::vector<HostPort> places_of(const std::string& address) {
 bool is_loopback_number(const std::string& host) {
   in_addr four{};
   in6_addr six{};
+  // inet_aton() ignores the text after a space.
+  if (host.find_first_of(" \t\n\v\f\r") != std::string::npos) return false;
   if (inet_aton(host.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == 127;
   if (inet_pton(AF_INET6, host.c_str(), &six) != 1) return false;
   return IN6_IS_ADDR_LOOPBACK(&six) || (IN6_IS_ADDR_V4MAPPED(&six) && six.s6_addr[12] == 127);

@@ -31,9 +31,9 @@ TEST(IsLoopback, IsTrueOnlyForThisMachine) {
   }
   for (const char* other :
        {"localhost.example.com:1", "127.example.com:1", "unix.example.com:1", "10.0.0.1:1",
-        "0.0.0.0:1", "[::2]:1", "dns://10.0.0.1/localhost:1", "ipv4:127.0.0.1:1,10.0.0.1:1",
-        "dns:example.com:1", "dns:///localhost.example.com:1", "dns:", "dns://", "dns:///",
-        "ipv4:", "ipv6:[::2]:1", "ipv6:[::1]:1,[::2]:1"}) {
+        "127.0.0.1 a:1", "0.0.0.0:1", "[::2]:1", "dns://10.0.0.1/localhost:1",
+        "ipv4:127.0.0.1:1,10.0.0.1:1", "dns:example.com:1", "dns:///localhost.example.com:1",
+        "dns:", "dns://", "dns:///", "ipv4:", "ipv6:[::2]:1", "ipv6:[::1]:1,[::2]:1"}) {
     EXPECT_FALSE(is_loopback(other)) << other;
   }
 }
