@@ -303,6 +303,29 @@ TEST_F(DirectoryStoreTest, SyncsFollowTheSetting) {
   EXPECT_EQ(store->sync().code(), Code::kUnavailable);
 }
 
+TEST_F(DirectoryStoreTest, WhatIsWrittenDuringASyncIsSyncedByTheNextOne) {
+  options_.sync = SyncMode::kInterval;
+  int all = 0;
+  options_.disk.sync_all = [&](int) { return ++all, 0; };
+  DirectoryStore* syncs = nullptr;  // syncs just before bytes are written
+  options_.disk.write = [&](int descriptor, const void* bytes, size_t count) {
+    if (syncs != nullptr) {
+      EXPECT_TRUE(syncs->sync().ok());
+    }
+    return write(descriptor, bytes, count);
+  };
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  const int64_t epoch = begin(*store);
+  EXPECT_TRUE(store->sync().ok());
+  syncs = store.get();
+  EXPECT_TRUE(*end(*store, epoch));
+  syncs = nullptr;
+  all = 0;
+  EXPECT_TRUE(store->sync().ok());
+  EXPECT_EQ(all, 1);
+}
+
 TEST_F(DirectoryStoreTest, TheStateOfAnIdleSessionIsOnTheDiskBeforeItsLogIsDropped) {
   int files = 0;
   options_.disk.sync_file = [&](int) { return ++files, 0; };
