@@ -86,8 +86,8 @@ Result<std::optional<Record>> DirectoryStore::read(const std::string& key) const
 // The flag is set last, because a sync() that runs at the same time may miss the new bytes. This
 // also covers the state of the record, which is written before.
 Status DirectoryStore::write(const std::string& key, const Record& record) {
-  Status written = folder_.replace(record_name(key), once(record_text(record, key)),
-                                   sync_ == SyncMode::kEach);
+  Status written =
+      folder_.replace(record_name(key), once(record_text(record, key)), sync_ == SyncMode::kEach);
   dirty_.store(true, std::memory_order_release);
   return written;
 }
