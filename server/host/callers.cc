@@ -60,6 +60,8 @@ struct Callers::Ring {
 std::string peer_network(const std::string& peer) {
   const size_t colon = peer.rfind(':');
   if (peer.starts_with("ipv4:")) return peer.substr(5, colon - 5);
+  // A client may give its own end of a unix socket any path.
+  if (peer.starts_with("unix:") || peer.starts_with("unix-abstract:")) return "unix";
   // "[" and "]" are percent-encoded.
   const size_t open = peer.find("%5B");
   const size_t close = peer.rfind("%5D");

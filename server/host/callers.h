@@ -18,9 +18,9 @@
 
 namespace runnel {
 
-// The network of a peer in gRPC's notation. For "ipv4:192.0.2.7:50051" it is "192.0.2.7", and for
-// "ipv6:%5B2001:db8:0:1::7%5D:50051" it is "2001:db8:0:1::/64". Any other text is returned
-// unchanged.
+// The network of a peer in gRPC's notation. For "ipv4:192.0.2.7:50051" it is "192.0.2.7", for
+// "ipv6:%5B2001:db8:0:1::7%5D:50051" it is "2001:db8:0:1::/64", and for every unix socket it is
+// "unix". Any other text is returned unchanged.
 std::string peer_network(const std::string& peer);
 
 class Callers {

@@ -211,15 +211,16 @@ TEST_F(CallersTest, TheLastLineOfANameSetsItsQuotas) {
   EXPECT_EQ(caller("one").usage, caller("two").usage);
 }
 
-TEST(PeerNetwork, IsAnAddressOfIpv4AndAPrefixOfIpv6) {
+TEST(PeerNetwork, IsAnAddressOfIpv4AndAPrefixOfIpv6AndTheSameForAllUnixSockets) {
   EXPECT_EQ(peer_network("ipv4:127.0.0.1:50051"), "127.0.0.1");
   EXPECT_EQ(peer_network("ipv6:%5B2001:db8:1:2:3:4:5:6%5D:50051"), "2001:db8:1:2::/64");
   EXPECT_EQ(peer_network("ipv6:%5B2001:db8:1:2::1%5D:1"), "2001:db8:1:2::/64");
   EXPECT_EQ(peer_network("ipv6:%5B::1%5D:1"), "::/64");
   EXPECT_EQ(peer_network("ipv6:%5Bfe80::1%25eth0%5D:1"), "fe80::/64");
   EXPECT_EQ(peer_network("ipv6:%5B::ffff:192.0.2.7%5D:50051"), "192.0.2.7");
-  EXPECT_EQ(peer_network("unix:/run/socket"), "unix:/run/socket");
-  EXPECT_EQ(peer_network("unix:"), "unix:");
+  for (const char* peer : {"unix", "unix:", "unix:/run/a", "unix:/run/b:1", "unix-abstract:a"}) {
+    EXPECT_EQ(peer_network(peer), "unix");
+  }
   for (const char* odd : {"", "ipv6:", "ipv6:x", "ipv6:%5B%5D", "inproc"}) peer_network(odd);
 }
 
