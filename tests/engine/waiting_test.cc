@@ -476,27 +476,6 @@ TEST_F(NarrowQueue, CountsTheBytesThatACallHoldsForItsAnswers) {
   EXPECT_THAT(third->end->message(), HasSubstr("limits.queue_bytes"));
 }
 
-TEST_F(NarrowQueue, CountsTheBytesThatAScoreCallHoldsForItsAnswers) {
-  std::shared_ptr<ScoreCall> calls[2];
-  std::optional<Status> ends[2];
-  for (int i = 0; i < 2; ++i) {
-    calls[i] = *harness_.engine->start_score({}, {}, false, false, kSecond);
-    // 480 bytes of values, and at least as many for their log-probabilities.
-    ASSERT_TRUE(harness_.engine
-                    ->score(calls[i], std::vector<int32_t>(120, 2),
-                            [&ends, i](const auto& scored) { ends[i] = scored.status(); })
-                    .ok());
-  }
-  harness_.turn();
-  EXPECT_EQ(harness_.engine->stats().waiting, 1);
-  EXPECT_FALSE(ends[0].has_value());
-  ASSERT_TRUE(ends[1].has_value());
-  EXPECT_THAT(ends[1]->message(), HasSubstr("limits.queue_bytes"));
-  harness_.engine->end_score(calls[0]);
-  harness_.turn();
-  EXPECT_EQ(ends[0]->code(), Code::kCancelled);
-}
-
 TEST_F(WaitingTest, AnImpossibleCallIsRefusedAtOnceWhileSlotsAreReserved) {
   harness_.generate(waiting_request({2}));
   harness_.turn();

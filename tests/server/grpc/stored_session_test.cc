@@ -502,23 +502,6 @@ TEST_F(StoredSessions, ManyReadingCallsWaitForOneLoadOrAreToldToRetry) {
   }
 }
 
-TEST_F(StoredSessions, OfTooManyCopiesOneAtATimeIsForgotten) {
-  constexpr int kMost = 1 << 16;
-  constexpr int kNoted = kMost + 100;
-  const auto test = server();
-  KeptSessions& kept = *test->server.context().kept;
-  const auto key = [](int i) { return record_key("model", "", std::to_string(i)); };
-  const auto known = [&] {
-    int count = 0;
-    for (int i = 0; i < kNoted; ++i) count += kept.copy_of(key(i)).saved == i + 1 ? 1 : 0;
-    return count;
-  };
-  for (int i = 0; i < kNoted; ++i) kept.note_copy(key(i), {.saved = i + 1});
-  EXPECT_EQ(known(), kMost);
-  kept.note_copy(key(kNoted - 1), {.saved = kNoted});
-  EXPECT_EQ(known(), kMost) << "one that is known already";
-}
-
 TEST_F(StoredSessions, ExpiredSessionsAreRemovedWhileTheServerRuns) {
   Clock clock{TimePoint(std::chrono::hours(1))};
   std::atomic<int> sweeps{0};
