@@ -184,8 +184,7 @@ TEST_F(MoreThanSlots, AReadingCallIsToBeRetriedIfItsSessionIsEvictedWhileItWaits
 TEST_F(MoreThanSlots, OfTooManyKnownCopiesOneAtATimeIsForgotten) {
   constexpr int kMost = 1 << 16;
   constexpr int kNoted = kMost + 100;
-  TestServer test(model(kSlots), stored());
-  KeptSessions& kept = *test.server.context().kept;
+  KeptSessions& kept = *test_.server.context().kept;
   const auto key = [](int i) { return record_key("model", "", std::to_string(i)); };
   const auto known = [&] {
     int count = 0;
