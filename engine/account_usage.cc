@@ -23,6 +23,17 @@ bool AccountUsage::begin_call(int64_t most) { return add(calls_, 1, most); }
 
 bool AccountUsage::begin_states(int64_t count, int64_t most) { return add(states_, count, most); }
 
+void AccountUsage::set_values_per_second(int64_t most, TimePoint now) {
+  const int64_t before = values_per_second_.exchange(most, std::memory_order_relaxed);
+  if (before == most || before == 0) return;
+  const int64_t at = now.time_since_epoch().count();
+  int64_t paid = paid_until_.load(std::memory_order_relaxed);
+  while (paid > at) {
+    const int64_t wait = most == 0 ? 0 : (paid - at) * before / most;
+    if (paid_until_.compare_exchange_weak(paid, at + wait, std::memory_order_relaxed)) return;
+  }
+}
+
 void AccountUsage::charge(int64_t values, TimePoint now) {
   const int64_t per_second = values_per_second();
   if (per_second == 0) return;

@@ -476,6 +476,7 @@ void Admission::hold_session(const SessionKey& key) {
   if (session == nullptr) return;
   sessions_.hold(*session);
   session->saved_at.reset();
+  session->idle_since = time_.now();  // it must not expire before the call comes
 }
 
 void Admission::mark_saved(const SessionKey& key, int64_t position) {

@@ -37,7 +37,7 @@ class Admission {
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.
   Result<SessionInfo> create_session(SessionKey key, const Caller& caller);
   // Keeps the session from being evicted until the next mark_saved(), because a call is about to
-  // change it.
+  // change it. Its idle time begins again.
   void hold_session(const SessionKey& key);
   // Records that a store has saved the session at `position`. Does nothing unless the session is at
   // rest at this position.

@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/fields.h"
@@ -109,7 +110,8 @@ bool Engine::turn() { return scheduler_->turn(); }
 
 int Engine::stream_room(int samples) const {
   const int64_t per_sample = std::max(options_.stream_room, int64_t{2} * model_->limits().steps);
-  return static_cast<int>(per_sample * std::clamp<int64_t>(samples, 1, options_.samples));
+  const int64_t room = per_sample * std::clamp<int64_t>(samples, 1, options_.samples);
+  return static_cast<int>(std::min<int64_t>(room, std::numeric_limits<int>::max()));
 }
 
 Status Engine::generate(GenerateRequest request, std::shared_ptr<TokenStream> stream) {

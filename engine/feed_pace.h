@@ -4,6 +4,9 @@
 // follows from the measured times of earlier steps. A step without decoding rows has no limit.
 #pragma once
 
+#include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -27,17 +30,28 @@ class FeedPace {
 
  private:
   // A step without prompts is measured again after this number of steps with prompts.
-  static constexpr int kStepsOfAMeasure = 64;
+  static constexpr int64_t kStepsOfAMeasure = 64;
   static constexpr int64_t kFirst = 8;  // prompt values while the time of one is unknown
   static constexpr Duration kMost = std::chrono::milliseconds(40);
 
-  bool knows_decoding(int64_t rows) const;
+  // The time of a step without prompts.
+  struct Decoding {
+    Duration time{};
+    int64_t measured = -1;  // fed_steps_ at the last measurement; -1: there was none
+  };
+
+  // The index of decoding_ for a number of rows: the number of its binary digits.
+  static size_t digits_of(int64_t rows) {
+    return static_cast<size_t>(std::bit_width(static_cast<uint64_t>(rows)));
+  }
 
   int64_t slowdown_;
   int64_t chunk_;
-  int64_t decoded_ = 0;  // rows of the last step without prompts; 0: there was none
-  int fed_steps_ = 0;    // steps with prompts since then
-  Duration decoding_{};  // the time of a step without prompts
+  // Each order of magnitude has its own time. So prompts also advance if the number of rows changes
+  // in each step.
+  std::array<Decoding, 65> decoding_{};
+  size_t last_ = 0;        // the index of the last measurement
+  int64_t fed_steps_ = 0;  // steps with prompts so far
   bool knows_value_ = false;
   Duration value_{};  // the time that each prompt value adds
 };

@@ -45,7 +45,8 @@ struct Session {
   SessionPhase state = SessionPhase::kNew;
   int64_t position = 0;        // the position of the next value: the number of known values
   int32_t pending = kNoValue;  // the last known value, if it is not consumed yet
-  TimePoint idle_since{};      // when the last call on it ended, or the last call from it began
+  TimePoint idle_since{};      // when the last call on it ended, or the last call from it began,
+                               // or a call on it was announced (Engine::hold_session())
   uint64_t used = 0;           // a new number after every call or move that changes the session
   bool spare = false;          // whether it is in SpareSessions
   std::optional<int64_t> saved_at;  // the position of the state that is saved outside of the engine

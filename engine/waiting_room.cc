@@ -25,6 +25,14 @@ const std::optional<std::string>& session_of(const QueuedCall& call) {
   return call.score ? call.score->origin.session : call.generation->request.session;
 }
 
+// The bytes of the values of the first message, and of the room for their answers.
+int64_t bytes_of(const ScoreCall& call) {
+  const size_t bytes = call.feed.values.size() * sizeof(int32_t) +
+                       call.scored.log_probs.capacity() * sizeof(float) +
+                       call.scored.top.capacity() * sizeof(TopLogProb);
+  return static_cast<int64_t>(bytes);
+}
+
 // The field of the request that determines the number of slots.
 std::string_view asks_for_slots(const QueuedCall& call) {
   return call.score ? std::string_view() : fields::kSamples;
@@ -80,7 +88,7 @@ Status WaitingRoom::add(std::unique_ptr<Generation> generation) {
 Status WaitingRoom::add(const std::shared_ptr<ScoreCall>& score) {
   QueuedCall call;
   call.account = score->caller.account;
-  call.bytes = static_cast<int64_t>(score->feed.values.size() * sizeof(int32_t));
+  call.bytes = bytes_of(*score);
   call.score = score;
   return add(std::move(call), score->max_queue_time);
 }

@@ -83,10 +83,13 @@ Result<std::optional<Record>> DirectoryStore::read(const std::string& key) const
   return std::optional<Record>(std::move(*record));
 }
 
+// The flag is set last, because a sync() that runs at the same time may miss the new bytes. This
+// also covers the state of the record, which is written before.
 Status DirectoryStore::write(const std::string& key, const Record& record) {
-  dirty_.store(true, std::memory_order_relaxed);
-  return folder_.replace(record_name(key), once(record_text(record, key)),
-                         sync_ == SyncMode::kEach);
+  Status written =
+      folder_.replace(record_name(key), once(record_text(record, key)), sync_ == SyncMode::kEach);
+  dirty_.store(true, std::memory_order_release);
+  return written;
 }
 
 // Whether no call of `owner` can be running: this server begins only one call of a session at a
@@ -280,7 +283,7 @@ Result<bool> DirectoryStore::remove(const std::string& key) {
     folder_.remove(state_name(key, (*record)->state));
     remove_from_list(key, **record);
   }
-  dirty_.store(true, std::memory_order_relaxed);
+  dirty_.store(true, std::memory_order_release);
   if (sync_ == SyncMode::kEach) {
     if (Status s = folder_.sync_names(); !s.ok()) return s;
   }
@@ -298,7 +301,6 @@ Result<DirectoryStore::WrittenState> DirectoryStore::write_state(const std::stri
     keep_tail(last, piece);
     return piece;
   };
-  dirty_.store(true, std::memory_order_relaxed);
   auto file = folder_.write_temporary(key, next, durable);
   if (!file.ok()) return file.status();
   return WrittenState{std::move(*file), tail_of(last)};

@@ -89,7 +89,7 @@ class DirectoryStore final : public Store {
   Folder folder_;
   const OpenFile alive_;  // locked
   const Clock& clock_;
-  std::atomic<bool> dirty_{false};  // something was written since the last sync()
+  std::atomic<bool> dirty_{false};  // something was written since the last sync() began
 };
 
 }  // namespace runnel

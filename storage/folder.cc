@@ -40,7 +40,7 @@ struct flock whole_file() {
 
 }  // namespace
 
-DiskCalls DiskCalls::system() { return {::write, ::fdatasync, ::fsync, ::syncfs}; }
+DiskCalls DiskCalls::system() { return {::write, ::fdatasync, ::fsync, ::syncfs, ::close}; }
 
 OpenFile::OpenFile(OpenFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
 
@@ -52,6 +52,8 @@ OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
 OpenFile::~OpenFile() {
   if (descriptor_ >= 0) close(descriptor_);
 }
+
+int OpenFile::release() { return std::exchange(descriptor_, -1); }
 
 Result<Folder> Folder::open(const std::string& path, const std::string& writer, DiskCalls disk) {
   const auto wrong = [&](const std::string& what) {
@@ -132,7 +134,7 @@ Status Folder::write_all(int descriptor, std::string_view bytes, const std::stri
 
 Status Folder::write_new(const std::string& name, const std::function<std::string()>& next,
                          bool durable) const {
-  const OpenFile file(uninterrupted([&] {
+  OpenFile file(uninterrupted([&] {
     return openat(directory_.descriptor(), name.c_str(),
                   O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   }));
@@ -143,6 +145,8 @@ Status Folder::write_new(const std::string& name, const std::function<std::strin
   // After a failure, the kernel forgets what it could not write, so a second try would succeed
   // without the bytes.
   if (durable && disk_.sync_file(file.descriptor()) != 0) return failed("sync", name, errno);
+  // Over NFS, bytes that are not synced may be sent only now. A full disk is noticed then.
+  if (disk_.close_file(file.release()) != 0) return failed("close", name, errno);
   return {};
 }
 

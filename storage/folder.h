@@ -26,6 +26,7 @@ struct DiskCalls {
   std::function<int(int descriptor)> sync_file;                                   // as fdatasync(2)
   std::function<int(int descriptor)> sync_folder;                                 // as fsync(2)
   std::function<int(int descriptor)> sync_all;                                    // as syncfs(2)
+  std::function<int(int descriptor)> close_file;                                  // as close(2)
 
   // The real system calls.
   static DiskCalls system();
@@ -41,6 +42,8 @@ class OpenFile {
   ~OpenFile();
 
   int descriptor() const { return descriptor_; }
+  // The descriptor, which the caller must close.
+  int release();
 
  private:
   int descriptor_ = -1;

@@ -189,6 +189,7 @@ Begun begin_record(Record& record, const Claim& claim, int64_t now, int64_t leas
 bool renew_record(Record& record, const Holder& holder, int64_t now, int64_t lease) {
   if (!holds(record, holder)) return false;
   record.until = now + lease;
+  record.used = now;  // a long call that is cut off must not leave an expired session
   return true;
 }
 

@@ -50,7 +50,8 @@ struct Record {
   std::vector<std::string> log;  // the calls since the state; the store does not read it
   int64_t saved = 0;             // the epoch of the last saved call. It identifies the content of
                                  // the session
-  int64_t used = 0;              // when a call last began or ended, in milliseconds since 1970
+  int64_t used = 0;              // when a call last began, renewed its lease or ended, in
+                                 // milliseconds since 1970
   std::string list = {};         // record_list() of the session; empty: it is in no list
   std::string id = {};           // the session's id, if it is in a list
 

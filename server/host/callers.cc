@@ -60,6 +60,8 @@ struct Callers::Ring {
 std::string peer_network(const std::string& peer) {
   const size_t colon = peer.rfind(':');
   if (peer.starts_with("ipv4:")) return peer.substr(5, colon - 5);
+  // A client may give its own end of a unix socket any path.
+  if (peer.starts_with("unix:") || peer.starts_with("unix-abstract:")) return "unix";
   // "[" and "]" are percent-encoded.
   const size_t open = peer.find("%5B");
   const size_t close = peer.rfind("%5D");
@@ -71,17 +73,17 @@ std::string peer_network(const std::string& peer) {
 Status Callers::ask_for_keys(const std::string& path) {
   path_ = path;
   stamp_ = file_stamp(path);
-  return read();
+  return read({});  // no account has had a value yet
 }
 
-void Callers::refresh(const EventLog& log) {
+void Callers::refresh(const EventLog& log, TimePoint now) {
   if (path_.empty()) return;
   const FileStamp stamp = file_stamp(path_);
   if (stamp == stamp_) {
     complaint_.clear();
     return;
   }
-  if (Status s = read(); !s.ok()) {
+  if (Status s = read(now); !s.ok()) {
     const std::string message = s.message() + "; the keys of before stay";
     if (message != complaint_) log.warn("keys", {{"message", message}});
     complaint_ = message;
@@ -101,7 +103,7 @@ std::shared_ptr<AccountUsage> Callers::usage_of(const std::string& name) {
 }
 
 // The last line of a name sets the quotas and rights of all its keys.
-Status Callers::read() {
+Status Callers::read(TimePoint now) {
   const Result<std::vector<KeyEntry>> entries = read_key_file(path_);
   if (!entries.ok()) return entries.status();
   auto ring = std::make_shared<Ring>();
@@ -116,7 +118,7 @@ Status Callers::read() {
     caller.admin = decides.admin;
     caller.limits = {.calls = decides.calls, .sessions = decides.sessions};
     caller.usage = usage_of(entry.name);
-    caller.usage->set_values_per_second(decides.values_per_second.value_or(0));
+    caller.usage->set_values_per_second(decides.values_per_second.value_or(0), now);
     caller.key = number;
     ring->keys.emplace(number, Ring::Key{entry.digest, std::move(caller)});
   }

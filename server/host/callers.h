@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/file_stamp.h"
 #include "base/status.h"
 #include "engine/caller.h"
@@ -17,9 +18,9 @@
 
 namespace runnel {
 
-// The network of a peer in gRPC's notation. For "ipv4:192.0.2.7:50051" it is "192.0.2.7", and for
-// "ipv6:%5B2001:db8:0:1::7%5D:50051" it is "2001:db8:0:1::/64". Any other text is returned
-// unchanged.
+// The network of a peer in gRPC's notation. For "ipv4:192.0.2.7:50051" it is "192.0.2.7", for
+// "ipv6:%5B2001:db8:0:1::7%5D:50051" it is "2001:db8:0:1::/64", and for every unix socket it is
+// "unix". Any other text is returned unchanged.
 std::string peer_network(const std::string& peer);
 
 class Callers {
@@ -36,7 +37,7 @@ class Callers {
 
   // To be called about once a second. Reads the file again if it has changed. If the file cannot be
   // used, the present keys stay, each call tries again, and each reason is logged once.
-  void refresh(const EventLog& log);
+  void refresh(const EventLog& log, TimePoint now);
 
   // The caller who sends these values of "authorization". UNAUTHENTICATED if keys are required, and
   // the values contain no valid one.
@@ -50,7 +51,7 @@ class Callers {
  private:
   struct Ring;
   std::shared_ptr<AccountUsage> usage_of(const std::string& name);
-  Status read();
+  Status read(TimePoint now);
 
   // Only the thread that reads the file uses these.
   std::string path_;

@@ -63,8 +63,9 @@ void Host::ready() {
 }
 
 void Host::tend() {
-  context_.callers.refresh(log_);
-  context_.calls.tend_all(context_.clock.now());
+  const TimePoint now = context_.clock.now();
+  context_.callers.refresh(log_, now);
+  context_.calls.tend_all(now);
   if (context_.kept) context_.kept->tend();
 }
 

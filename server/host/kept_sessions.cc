@@ -180,10 +180,15 @@ KeptSessions::Copy KeptSessions::copy_of(const std::string& key) {
   return found == copies_.end() ? Copy() : found->second;
 }
 
-// If a copy is forgotten, the session is only loaded once more.
+// If a copy is forgotten, the session is only loaded once more. The copy with the next key is as
+// good as any, because keys are hashes.
 void KeptSessions::note_copy(const std::string& key, const Copy& copy) {
   std::lock_guard lock(mutex_);
-  if (copies_.size() >= kMostCopies) copies_.clear();
+  if (copies_.size() >= kMostCopies && !copies_.contains(key)) {
+    auto forgotten = copies_.lower_bound(key);
+    if (forgotten == copies_.end()) forgotten = copies_.begin();
+    copies_.erase(forgotten);
+  }
   copies_[key] = copy;
 }
 

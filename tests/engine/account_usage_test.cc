@@ -42,7 +42,7 @@ TEST(AccountUsage, ManyThreadsNeverExceedTheCallLimit) {
 
 TEST(AccountUsage, CallsMayUseOneSecondOfTheQuotaInAdvance) {
   AccountUsage usage;
-  usage.set_values_per_second(100);
+  usage.set_values_per_second(100, kStart);
   EXPECT_LE(usage.behind(kStart), Duration(0));
   usage.charge(100, kStart);
   EXPECT_LE(usage.behind(kStart), Duration(0));
@@ -53,7 +53,7 @@ TEST(AccountUsage, CallsMayUseOneSecondOfTheQuotaInAdvance) {
 
 TEST(AccountUsage, UnusedQuotaIsSavedForAtMostASecond) {
   AccountUsage usage;
-  usage.set_values_per_second(100);
+  usage.set_values_per_second(100, kStart);
   usage.charge(100, kStart);
   usage.charge(300, kStart + 1000 * kSecond);
   EXPECT_EQ(usage.behind(kStart + 1000 * kSecond), 2 * kSecond);
@@ -62,12 +62,26 @@ TEST(AccountUsage, UnusedQuotaIsSavedForAtMostASecond) {
 TEST(AccountUsage, WithoutARateValuesAreNotCounted) {
   AccountUsage usage;
   usage.charge(1'000'000, kStart);
-  usage.set_values_per_second(100);
+  usage.set_values_per_second(100, kStart);
   EXPECT_LE(usage.behind(kStart), Duration(0));
   usage.charge(300, kStart);
   EXPECT_EQ(usage.behind(kStart), 2 * kSecond);
-  usage.set_values_per_second(0);
+  usage.set_values_per_second(0, kStart);
   EXPECT_LE(usage.behind(kStart), Duration(0));
+}
+
+TEST(AccountUsage, ANewRateAppliesToTheValuesThatWereHadAlready) {
+  AccountUsage usage;
+  usage.set_values_per_second(100, kStart);
+  usage.charge(1100, kStart);  // 100 of them in advance
+  EXPECT_EQ(usage.behind(kStart), 10 * kSecond);
+  usage.set_values_per_second(1000, kStart);
+  EXPECT_EQ(usage.behind(kStart), kSecond);
+  usage.set_values_per_second(250, kStart + kSecond / 2);
+  EXPECT_EQ(usage.behind(kStart + kSecond / 2), 2 * kSecond);
+  usage.set_values_per_second(0, kStart + kSecond / 2);
+  usage.set_values_per_second(1, kStart + kSecond / 2);
+  EXPECT_LE(usage.behind(kStart + kSecond / 2), Duration(0)) << "none are owed without a rate";
 }
 
 TEST(AccountUsage, AllowsStatesUpToTheLimitAllOrNone) {

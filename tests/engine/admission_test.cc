@@ -211,6 +211,19 @@ TEST(Scheduler, CallsFromASessionKeepItAlive) {
   EXPECT_EQ(harness.get("a").status().code(), Code::kNotFound);
 }
 
+TEST(Scheduler, ASessionThatACallIsAboutToChangeDoesNotExpire) {
+  Harness harness;
+  ASSERT_TRUE(harness.create("a").ok());
+  harness.clock.advance(std::chrono::minutes(59));
+  bool found = false;
+  harness.engine->hold_session({"", "a"}, [&](const auto& here) { found = here.ok(); });
+  harness.run();
+  EXPECT_TRUE(found);
+  harness.clock.advance(std::chrono::minutes(2));
+  harness.run();
+  EXPECT_TRUE(harness.get("a").ok());
+}
+
 TEST(Scheduler, ASavedSessionKeepsItsSlotUntilACallNeedsIt) {
   Harness harness(fake_spec(), {.slots = 2, .rows = 2, .values = 8, .steps = 1});
   ASSERT_TRUE(harness.create("a").ok());

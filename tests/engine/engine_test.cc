@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <limits>
 #include <random>
 
 #include "tests/base/eventually.h"
@@ -62,6 +63,18 @@ std::unique_ptr<Engine> make_engine(const Clock& clock, int slots, EngineOptions
       std::make_unique<FakeModel>(
           fake_spec(), ModelLimits{.slots = slots, .rows = slots, .values = 4 * slots, .steps = 4}),
       options, clock);
+}
+
+TEST(EngineThreads, TheLargestLimitsGiveAStreamItsRoom) {
+  const Clock clock;
+  EngineOptions options;
+  options.samples = limits::kSamples.max;
+  options.stream_room = limits::kStreamRoom.max;
+  const auto engine = make_engine(clock, 2, options);
+  EXPECT_EQ(engine->stream_room(1), limits::kStreamRoom.max);
+  for (const int samples : {2048, 4096}) {  // 2^31 and 2^32 values
+    EXPECT_EQ(engine->stream_room(samples), std::numeric_limits<int>::max());
+  }
 }
 
 TEST(EngineThreads, ConcurrentCallersGetTheSameValuesAsAlone) {

@@ -15,7 +15,7 @@ Caller paced_caller(const std::string& account, int64_t values_per_second) {
   Caller caller;
   caller.account = account;
   caller.usage = std::make_shared<AccountUsage>();
-  caller.usage->set_values_per_second(values_per_second);
+  caller.usage->set_values_per_second(values_per_second, {});
   return caller;
 }
 
@@ -50,9 +50,9 @@ TEST(Scheduler, ARunningStreamFollowsAChangedQuota) {
   };
   harness.run();
   EXPECT_EQ(values_of_a_second(), 100);
-  request.caller.usage->set_values_per_second(10);
+  request.caller.usage->set_values_per_second(10, harness.clock.now());
   EXPECT_NEAR(static_cast<double>(values_of_a_second()), 10, 1);
-  request.caller.usage->set_values_per_second(50);
+  request.caller.usage->set_values_per_second(50, harness.clock.now());
   EXPECT_NEAR(static_cast<double>(values_of_a_second()), 50, 1);
 }
 

@@ -272,5 +272,32 @@ TEST_F(ScoreTest, ACallThatStartsAfterAnotherEndsGetsItsSlot) {
   EXPECT_TRUE(second && second->ok());
 }
 
+// While a call waits for a slot, it holds its values and the room for its answers.
+TEST_F(ScoreTest, BothValuesAndAnswersCountAgainstTheBytesOfTheQueue) {
+  EngineOptions options;
+  options.queue_bytes = 1000;
+  Harness harness(fake_spec(), {.slots = 1, .rows = 1, .values = 4, .steps = 1}, options);
+  harness.generate(request_of({1}, 1 << 18));  // holds the slot
+  harness.turn();
+  std::shared_ptr<ScoreCall> calls[2];
+  std::optional<Status> ends[2];
+  for (int i = 0; i < 2; ++i) {
+    calls[i] = *harness.engine->start_score({}, {}, false, false, std::chrono::seconds(1));
+    // 480 bytes of values, and at least as many for their log-probabilities.
+    const Status put =
+        harness.engine->score(calls[i], std::vector<int32_t>(120, 2),
+                              [&ends, i](const auto& scored) { ends[i] = scored.status(); });
+    ASSERT_TRUE(put.ok());
+  }
+  harness.turn();
+  EXPECT_EQ(harness.engine->stats().waiting, 1);
+  EXPECT_FALSE(ends[0].has_value());
+  ASSERT_TRUE(ends[1].has_value());
+  EXPECT_THAT(ends[1]->message(), HasSubstr("limits.queue_bytes"));
+  harness.engine->end_score(calls[0]);
+  harness.turn();
+  EXPECT_EQ(ends[0]->code(), Code::kCancelled);
+}
+
 }  // namespace
 }  // namespace runnel

@@ -161,6 +161,19 @@ TEST_F(SessionsTest, AQuotaOfStatesIsOverAllModels) {
   EXPECT_EQ(ada.usage->states(), 0) << "those of a model that has gone are not counted";
 }
 
+TEST_F(SessionsTest, StatesFromBeforeAQuotaCountAgainstIt) {
+  Caller ada;
+  ada.name = ada.account = "ada";
+  ada.usage = std::make_shared<AccountUsage>();
+  ASSERT_TRUE(sessions_.create({"ada", "a"}, ada, kNow).ok());
+  EXPECT_EQ(ada.usage->states(), 1);
+  ada.limits.sessions = 1;
+  EXPECT_EQ(sessions_.create({"ada", "b"}, ada, kNow).status().reason(), "quota_sessions");
+  sessions_.forget(*sessions_.find({"ada", "a"}));
+  EXPECT_EQ(ada.usage->states(), 0);
+  EXPECT_TRUE(sessions_.create({"ada", "b"}, ada, kNow).ok());
+}
+
 TEST_F(SessionsTest, AnIdThatIsChosenHas128Bits) {
   std::set<std::string> digits;
   for (int i = 0; i < 200; ++i) {

@@ -259,6 +259,31 @@ TEST_F(DirectoryStoreTest, AFullDiskIsReported) {
   EXPECT_TRUE(load(*store, kKey).ok()) << "written seven bytes at a time";
 }
 
+// As over NFS, where the bytes of a file that is not synced are sent when it is closed.
+TEST_F(DirectoryStoreTest, AFullDiskIsReportedWhenItIsNoticedAtTheEndOfAFile) {
+  bool full = false;
+  options_.disk.close_file = [&](int descriptor) {
+    close(descriptor);
+    if (full) errno = ENOSPC;
+    return full ? -1 : 0;
+  };
+  for (const SyncMode mode : {SyncMode::kNone, SyncMode::kInterval, SyncMode::kEach}) {
+    options_.sync = mode;
+    const auto store = open();
+    create(*store, kKey, std::string(100, 'a'));
+    const int64_t epoch = begin(*store);
+    full = true;
+    EXPECT_EQ(end(*store, epoch).status().code(), Code::kResourceExhausted);
+    EXPECT_TRUE(names_with("~").empty());
+    EXPECT_EQ(names_with(".state").size(), 1U);
+    EXPECT_EQ((*store->look(kKey))->position, 1);
+    EXPECT_TRUE(load(*store, kKey).ok());
+    full = false;
+    EXPECT_TRUE(*end(*store, epoch));
+    EXPECT_TRUE(*store->remove(kKey));
+  }
+}
+
 TEST_F(DirectoryStoreTest, AStateWhoseRecordCannotBeWrittenIsRemoved) {
   create(*open(), kKey, std::string(100, 'a'));
   bool full = false;
@@ -301,6 +326,29 @@ TEST_F(DirectoryStoreTest, SyncsFollowTheSetting) {
   const auto store = open();
   create(*store, kKey, std::string(100, 'a'));
   EXPECT_EQ(store->sync().code(), Code::kUnavailable);
+}
+
+TEST_F(DirectoryStoreTest, WhatIsWrittenDuringASyncIsSyncedByTheNextOne) {
+  options_.sync = SyncMode::kInterval;
+  int all = 0;
+  options_.disk.sync_all = [&](int) { return ++all, 0; };
+  DirectoryStore* syncs = nullptr;  // syncs just before bytes are written
+  options_.disk.write = [&](int descriptor, const void* bytes, size_t count) {
+    if (syncs != nullptr) {
+      EXPECT_TRUE(syncs->sync().ok());
+    }
+    return write(descriptor, bytes, count);
+  };
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  const int64_t epoch = begin(*store);
+  EXPECT_TRUE(store->sync().ok());
+  syncs = store.get();
+  EXPECT_TRUE(*end(*store, epoch));
+  syncs = nullptr;
+  all = 0;
+  EXPECT_TRUE(store->sync().ok());
+  EXPECT_EQ(all, 1);
 }
 
 TEST_F(DirectoryStoreTest, TheStateOfAnIdleSessionIsOnTheDiskBeforeItsLogIsDropped) {

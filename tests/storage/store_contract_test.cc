@@ -404,6 +404,20 @@ TEST_P(StoreContract, ASessionThatNobodyUsesExpires) {
   EXPECT_EQ(load(*store), state_at(3));
 }
 
+TEST_P(StoreContract, ASessionWhoseLongCallIsCutOffDoesNotExpire) {
+  const auto one = open();
+  const auto two = open();
+  create(*one, 4);
+  const int64_t epoch = begin(*one, "x").epoch;
+  for (int64_t passed = 0; passed <= kTimes.ttl_ms; passed += kTimes.lease_ms / 2) {
+    advance(kTimes.lease_ms / 2);
+    ASSERT_TRUE(*one->renew(kKey, {owner(*one), epoch}));
+  }
+  advance(kTimes.lease_ms);
+  EXPECT_EQ(begin(*two, "y", 4).outcome, FenceOutcome::kOk);
+  EXPECT_EQ(load(*two), state_at(4));
+}
+
 TEST_P(StoreContract, AStateThatWasReplacedIsNotFound) {
   const auto store = open();
   create(*store, 1);

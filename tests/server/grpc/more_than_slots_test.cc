@@ -10,6 +10,7 @@
 
 #include "server/host/kept_sessions.h"
 #include "storage/memory_store.h"
+#include "storage/record_key.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
 #include "tests/storage/faulty_store.h"
@@ -178,6 +179,22 @@ TEST_F(MoreThanSlots, AReadingCallIsToBeRetriedIfItsSessionIsEvictedWhileItWaits
   others.clear();
   test_.expect_free(kSlots);
   EXPECT_TRUE(test_.generate(reads).status.ok());
+}
+
+TEST_F(MoreThanSlots, OfTooManyKnownCopiesOneAtATimeIsForgotten) {
+  constexpr int kMost = 1 << 16;
+  constexpr int kNoted = kMost + 100;
+  KeptSessions& kept = *test_.server.context().kept;
+  const auto key = [](int i) { return record_key("model", "", std::to_string(i)); };
+  const auto known = [&] {
+    int count = 0;
+    for (int i = 0; i < kNoted; ++i) count += kept.copy_of(key(i)).saved == i + 1 ? 1 : 0;
+    return count;
+  };
+  for (int i = 0; i < kNoted; ++i) kept.note_copy(key(i), {.saved = i + 1});
+  EXPECT_EQ(known(), kMost);
+  kept.note_copy(key(kNoted - 1), {.saved = kNoted});
+  EXPECT_EQ(known(), kMost) << "one that is known already";
 }
 
 }  // namespace

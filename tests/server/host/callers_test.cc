@@ -19,6 +19,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+constexpr TimePoint kNow{std::chrono::seconds(1000)};
+
 KeyEntry entry_of(const std::string& name, const std::string& key) {
   KeyEntry entry;
   entry.name = name;
@@ -124,7 +126,7 @@ TEST_F(CallersTest, AChangedFileIsReadAgain) {
   slower.values_per_second = 5;
   write({entry_of("ada", "three"), slower});
   EXPECT_TRUE(is_known("one")) << "not before the file is looked at";
-  callers_.refresh(log_);
+  callers_.refresh(log_, kNow);
   EXPECT_FALSE(is_known("one"));
   EXPECT_EQ(callers_.as_of_now(ada), nullptr);
   EXPECT_NE(callers_.as_of_now(bob), nullptr);
@@ -134,14 +136,28 @@ TEST_F(CallersTest, AChangedFileIsReadAgain) {
   EXPECT_THAT(log_text_.str(), HasSubstr("info keys keys=2"));
 }
 
+TEST_F(CallersTest, ANewRateAppliesAtOnce) {
+  KeyEntry entry = entry_of("ada", "one");
+  entry.values_per_second = 1;
+  write({entry});
+  ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
+  const auto usage = caller("one").usage;
+  usage->charge(501, kNow);
+  EXPECT_EQ(usage->behind(kNow), std::chrono::seconds(500));
+  entry.values_per_second = 1000;
+  write({entry});
+  callers_.refresh(log_, kNow);
+  EXPECT_EQ(usage->behind(kNow), std::chrono::milliseconds(500));
+}
+
 TEST_F(CallersTest, AnAccountLastsAsLongAsItsSessions) {
   write({entry_of("ada", "one")});
   ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
   const auto usage = caller("one").usage;  // a session keeps it alive
   write({});
-  callers_.refresh(log_);
+  callers_.refresh(log_, kNow);
   write({entry_of("ada", "two")});
-  callers_.refresh(log_);
+  callers_.refresh(log_, kNow);
   EXPECT_EQ(caller("two").usage, usage);
 }
 
@@ -149,18 +165,18 @@ TEST_F(CallersTest, ABadNewFileIsLoggedOnceAndTheKeysStay) {
   write({entry_of("ada", "one")});
   ASSERT_TRUE(callers_.ask_for_keys(path_).ok());
   write_text("{");
-  callers_.refresh(log_);
-  callers_.refresh(log_);
+  callers_.refresh(log_, kNow);
+  callers_.refresh(log_, kNow);
   EXPECT_TRUE(is_known("one"));
   const std::string text = log_text_.str();
   EXPECT_THAT(text, HasSubstr("warn keys message="));
   EXPECT_THAT(text, HasSubstr("keys.jsonl: line 1"));
   EXPECT_EQ(text.find("warn"), text.rfind("warn"));
   std::filesystem::remove(path_);
-  callers_.refresh(log_);
+  callers_.refresh(log_, kNow);
   EXPECT_TRUE(is_known("one"));
   write({entry_of("ada", "two")});
-  callers_.refresh(log_);
+  callers_.refresh(log_, kNow);
   EXPECT_TRUE(is_known("two"));
 }
 
@@ -172,14 +188,14 @@ TEST_F(CallersTest, AFileThatCouldNotBeOpenedIsTriedAgain) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  callers_.refresh(log_);
-  callers_.refresh(log_);
+  callers_.refresh(log_, kNow);
+  callers_.refresh(log_, kNow);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   const std::string text = log_text_.str();
   EXPECT_THAT(text, HasSubstr("cannot be opened"));
   EXPECT_EQ(text.find("warn"), text.rfind("warn"));
   EXPECT_TRUE(is_known("one"));
-  callers_.refresh(log_);
+  callers_.refresh(log_, kNow);
   EXPECT_TRUE(is_known("two"));
 }
 
@@ -195,15 +211,16 @@ TEST_F(CallersTest, TheLastLineOfANameSetsItsQuotas) {
   EXPECT_EQ(caller("one").usage, caller("two").usage);
 }
 
-TEST(PeerNetwork, IsAnAddressOfIpv4AndAPrefixOfIpv6) {
+TEST(PeerNetwork, IsAnAddressOfIpv4AndAPrefixOfIpv6AndTheSameForAllUnixSockets) {
   EXPECT_EQ(peer_network("ipv4:127.0.0.1:50051"), "127.0.0.1");
   EXPECT_EQ(peer_network("ipv6:%5B2001:db8:1:2:3:4:5:6%5D:50051"), "2001:db8:1:2::/64");
   EXPECT_EQ(peer_network("ipv6:%5B2001:db8:1:2::1%5D:1"), "2001:db8:1:2::/64");
   EXPECT_EQ(peer_network("ipv6:%5B::1%5D:1"), "::/64");
   EXPECT_EQ(peer_network("ipv6:%5Bfe80::1%25eth0%5D:1"), "fe80::/64");
   EXPECT_EQ(peer_network("ipv6:%5B::ffff:192.0.2.7%5D:50051"), "192.0.2.7");
-  EXPECT_EQ(peer_network("unix:/run/socket"), "unix:/run/socket");
-  EXPECT_EQ(peer_network("unix:"), "unix:");
+  for (const char* peer : {"unix", "unix:", "unix:/run/a", "unix:/run/b:1", "unix-abstract:a"}) {
+    EXPECT_EQ(peer_network(peer), "unix");
+  }
   for (const char* odd : {"", "ipv6:", "ipv6:x", "ipv6:%5B%5D", "inproc"}) peer_network(odd);
 }
 

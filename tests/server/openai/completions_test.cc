@@ -420,7 +420,7 @@ TEST(Completions, RemovingARightEndsTheStreamsThatNeedIt) {
                                  "Authorization: Bearer secret\r\n"));
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 7; }));
   write_key(path, [](KeyEntry& entry) { entry.models = {"another"}; });
-  test.state.callers.refresh(test.log);
+  test.state.callers.refresh(test.log, test.state.clock.now());
   test.state.calls.tend_all(test.state.clock.now());
   EXPECT_THAT(one.response().body,
               HasSubstr("the key of this call may no longer use model 'fake'"));
