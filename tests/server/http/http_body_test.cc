@@ -134,6 +134,15 @@ TEST_F(HttpServerTest, TakesBodiesByLengthAndInChunks) {
   EXPECT_THAT(one.response().body, HasSubstr(" [ok]"));
 }
 
+// A proxy checks the headers, and may not look at what follows the body.
+TEST_F(HttpServerTest, ATrailerIsNotAHeader) {
+  HttpClient one = client();
+  one.send(post("Transfer-Encoding: chunked\r\n", "1\r\na\r\n0\r\nX-A: b\r\n\r\n"));
+  EXPECT_THAT(one.response().body, HasSubstr(" [] [a]"));
+  one.send(post("X-A: c\r\nTransfer-Encoding: chunked\r\n", "1\r\na\r\n0\r\nX-B: d\r\n\r\n"));
+  EXPECT_THAT(one.response().body, HasSubstr(" [c] [a]"));
+}
+
 TEST_F(HttpServerTest, BoundsBodies) {
   EXPECT_EQ(status_of(post("Content-Length: 1001\r\n", "")), 413) << "before the body";
   EXPECT_EQ(status_of(post("Content-Length: 1001\r\nExpect: 100-continue\r\n", "")), 413);
