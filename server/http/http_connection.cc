@@ -48,6 +48,12 @@ bool has_bare_newline(std::string_view text) {
   return false;
 }
 
+// Refuses a chunk whose extensions, which the parser has checked, have a newline in a quoted text.
+// A proxy that ends a line there would see other chunks.
+void check_extensions(uint64_t /*bytes*/, beast::string_view extensions, error_code& error) {
+  if (has_bare_newline(view(extensions))) error = http::error::bad_chunk_extension;
+}
+
 }  // namespace
 
 AcceptedSocket::~AcceptedSocket() {
@@ -163,6 +169,7 @@ void HttpConnection::on_watch(error_code, size_t) {
 
 void HttpConnection::next_request() {
   parser_.emplace();
+  parser_->on_chunk_header(check_extensions);
   forget_request();
   parser_->header_limit(static_cast<uint32_t>(limits_.header_bytes));
   parser_->body_limit(std::numeric_limits<uint64_t>::max());  // until bound_body()
@@ -324,6 +331,7 @@ void HttpConnection::handle() {
   forget_request();
   if (route_->in_pieces) {
     pieces_ = std::make_unique<PieceParser>(std::move(*parser_));
+    pieces_->on_chunk_header(check_extensions);
     pieces_->eager(true);
   }
   parser_.reset();

@@ -166,12 +166,14 @@ TEST_F(HttpConformance, EmptyLinesBeforeARequestAreSkipped) {
 }
 
 TEST_F(HttpConformance, LinesMustEndWithCarriageReturnAndLineFeed) {
-  for (const std::string bytes :
-       {"GET /hello HTTP/1.1\nHost: a\n\n", "GET /hello HTTP/1.1\r\nHost: a\n\r\n",
-        "GET /hello HTTP/1.1\r\nHost: a\r\n\n",
-        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\nab\n0\n\n",
-        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX: "
-        "y\n\n"}) {
+  const std::string chunked =
+      "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& bytes :
+       {std::string("GET /hello HTTP/1.1\nHost: a\n\n"),
+        std::string("GET /hello HTTP/1.1\r\nHost: a\n\r\n"),
+        std::string("GET /hello HTTP/1.1\r\nHost: a\r\n\n"), chunked + "2\nab\n0\n\n",
+        chunked + "2;x=\"\n\"\r\nab\r\n0\r\n\r\n", chunked + "2\r\nab\r\n0;x=\"\n\"\r\n\r\n",
+        chunked + "2\r\nab\r\n0\r\nX: y\n\n"}) {
     const int status = status_of(bytes);
     EXPECT_TRUE(status == 400 || status == 505) << bytes << status;
   }

@@ -98,7 +98,8 @@ TEST_F(HttpServerTest, PiecesOfABodyArriveAtOnceAndItsEndIsReported) {
 TEST_F(HttpServerTest, MalformedBodiesInPiecesAreReported) {
   for (const std::string& body :
        {std::string("x\r\n"), "1;" + std::string(9000, 'x'),
-        "3\r\nabcd\r\n" + std::string("0\r\n\r\n"), "0\r\n" + std::string(9000, 'x')}) {
+        std::string("1;x=\"\n\"\r\na\r\n0\r\n\r\n"), "3\r\nabcd\r\n" + std::string("0\r\n\r\n"),
+        "0\r\n" + std::string(9000, 'x')}) {
     HttpClient one = client();
     one.send(put("Transfer-Encoding: chunked\r\n") + body);
     HttpReply reply = handed.take();
