@@ -200,8 +200,9 @@ void HttpConnection::skip_empty_lines() {
 // A later version of HTTP/1 is served as 1.1 (RFC 9110, 2.5), but the parser does not support it.
 void HttpConnection::lower_minor_version() {
   constexpr std::string_view kVersion = " HTTP/1.";
-  const size_t end = pending_.find("\r\n");
-  if (head_bytes_ > 0 || end == std::string::npos || end <= kVersion.size()) return;
+  // The parser refuses the version even before the end of the line has come.
+  const size_t end = std::min(pending_.find('\r'), pending_.size());
+  if (head_bytes_ > 0 || end <= kVersion.size()) return;
   char& minor = pending_[end - 1];
   const std::string_view before = std::string_view(pending_).substr(0, end - 1);
   if (before.ends_with(kVersion) && minor > '1' && minor <= '9') minor = '1';

@@ -154,6 +154,13 @@ TEST_F(HttpConformance, ALaterVersionOfHttp1IsServed) {
     const int status = status_of(std::string("GET /hello ") + version + "\r\nHost: a\r\n\r\n");
     EXPECT_TRUE(status == 400 || status == 505) << version << " " << status;
   }
+  for (const char* end : {"", "\r"}) {  // the line arrives in two parts
+    HttpClient client(server_.address());
+    client.send(std::string("GET /hello HTTP/1.2") + end);
+    EXPECT_FALSE(client.has_answer(100));
+    client.send(std::string("\r\nHost: a\r\n\r\n").substr(std::string_view(end).size()));
+    EXPECT_EQ(client.response().status, 200);
+  }
 }
 
 TEST_F(HttpConformance, EmptyLinesBeforeARequestAreSkipped) {
