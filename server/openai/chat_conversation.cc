@@ -72,7 +72,11 @@ Fault ChatConversation::prepare(ChatRequest& request, const TextInput& input, An
 }
 
 ChatAnswer::Options ChatConversation::options(const ChatRequest& request) const {
-  return {.form = form_, .tools = &request.tools, .one_call = request.one_call};
+  // If the last message is empty, the template wrote the end of the prompt, and the answer begins.
+  return {.form = form_,
+          .tools = &request.tools,
+          .one_call = request.one_call,
+          .continues = request.continues && prompt_end_.empty()};
 }
 
 }  // namespace runnel
