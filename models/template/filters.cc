@@ -315,6 +315,7 @@ Value round(Runtime&, const Value& value, Arguments& arguments) {
 // The lines of a text, without their ends, as by str.splitlines() after a newline was added.
 std::vector<std::pair<size_t, size_t>> lines_of(const std::string& text) {
   std::vector<std::pair<size_t, size_t>> lines;
+  lines.reserve(static_cast<size_t>(std::ranges::count(text, '\n')) + 1);
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
     lines.emplace_back(begin, end);
@@ -336,6 +337,9 @@ Value indent(Runtime& run, const Value& value, Arguments& arguments) {
     space.assign(static_cast<size_t>(std::max<int64_t>(0, width->integer())), ' ');
   }
   const Value text = run.str(value);
+  Memory memory(&run.budget());
+  const auto breaks = static_cast<size_t>(std::ranges::count(text.text()->bytes, '\n'));
+  memory.grow((breaks + 1) * sizeof(std::pair<size_t, size_t>));
   MarkedText marked;
   bool inner = false;
   for (const auto& [begin, end] : lines_of(text.text()->bytes)) {
@@ -353,6 +357,8 @@ Value indent(Runtime& run, const Value& value, Arguments& arguments) {
 Value escape(Runtime& run, const Value& value, Arguments&) {
   const Value text = run.str(value);
   MarkedText marked;
+  run.budget().spend(static_cast<int64_t>(text.text()->bytes.size() / 8));
+  run.budget().expect_room(marked, 5 * text.text()->bytes.size());
   for (size_t at = 0; at < text.text()->bytes.size(); ++at) {
     const char c = text.text()->bytes[at];
     const std::string_view code = c == '&'    ? "&amp;"
@@ -367,7 +373,6 @@ Value escape(Runtime& run, const Value& value, Arguments&) {
       marked.append(code, text.text()->writer_at(at));
     }
   }
-  run.budget().spend(static_cast<int64_t>(marked.bytes.size() / 8));
   return run.text(std::move(marked));
 }
 
