@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "base/text.h"
 #include "models/template/builtins.h"
@@ -251,6 +252,16 @@ Value reject(Runtime& r, const Value& v, Arguments& a) { return chosen(r, v, a, 
 Value selectattr(Runtime& r, const Value& v, Arguments& a) { return chosen(r, v, a, true, true); }
 Value rejectattr(Runtime& r, const Value& v, Arguments& a) { return chosen(r, v, a, true, false); }
 
+// float() of a text; none if it is not a number. strtod() also reads "0x10" and "nan(1)".
+std::optional<double> float_of(const std::string& text) {
+  const size_t begin = stripped_begin(text);
+  const std::string number = text.substr(begin, stripped_end(text, begin) - begin);
+  if (number.empty() || number.find_first_of("xX(") != std::string::npos) return std::nullopt;
+  char* end = nullptr;
+  const double value = std::strtod(number.c_str(), &end);
+  return end == number.c_str() + number.size() ? std::optional(value) : std::nullopt;
+}
+
 Value to_int(Runtime& run, const Value& value, Arguments& arguments) {
   const int64_t otherwise = arguments.integer("default", 0);
   const int64_t base = arguments.integer("base", 10);
@@ -270,8 +281,9 @@ Value to_int(Runtime& run, const Value& value, Arguments& arguments) {
       const int64_t whole = std::strtoll(digits.c_str(), &end, static_cast<int>(base));
       if (*end == '\0' && errno == 0) return Value::of(whole);
     }
-    number = std::strtod(digits.c_str(), &end);
-    if (*end != '\0') return Value::of(otherwise);
+    const auto real = float_of(digits);
+    if (!real) return Value::of(otherwise);
+    number = *real;
   } else {
     return Value::of(otherwise);
   }
@@ -287,9 +299,8 @@ Value to_float(Runtime& run, const Value& value, Arguments& arguments) {
   const Text* text = value.text();
   if (text == nullptr || text->bytes.empty()) return otherwise;
   run.budget().spend_on_bytes(text->bytes.size());
-  char* end = nullptr;
-  const double number = std::strtod(text->bytes.c_str(), &end);
-  return *end == '\0' ? Value::of(number) : otherwise;
+  const auto number = float_of(text->bytes);
+  return number ? Value::of(*number) : otherwise;
 }
 
 Value absolute(Runtime& run, const Value& value, Arguments&) {
