@@ -19,7 +19,7 @@ Value to_case(Runtime& run, const Value& value, Case to) {
 
 Value lower(Runtime& run, const Value& v, Arguments&) { return to_case(run, v, Case::kLower); }
 Value upper(Runtime& run, const Value& v, Arguments&) { return to_case(run, v, Case::kUpper); }
-Value title(Runtime& run, const Value& v, Arguments&) { return to_case(run, v, Case::kTitle); }
+Value title(Runtime& run, const Value& v, Arguments&) { return to_case(run, v, Case::kWords); }
 Value capitalize(Runtime& run, const Value& v, Arguments&) {
   return to_case(run, v, Case::kCapital);
 }
