@@ -159,6 +159,23 @@ Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string&
   return parse<OrderedJson>(text, source, limits);
 }
 
+int64_t tree_bytes(const OrderedJson& tree) {
+  constexpr int64_t kAllocation = 48;  // of a text, a list or an object, without its contents
+  constexpr int64_t kItem = 2 * sizeof(OrderedJson);    // a list doubles when it grows,
+  constexpr int64_t kMember = 2 * sizeof(std::string);  // and so does an object
+  if (tree.is_string()) return kAllocation + std::ssize(tree.get_ref<const std::string&>());
+  if (!tree.is_structured()) return 0;
+  int64_t bytes = kAllocation;
+  if (tree.is_array()) {
+    for (const OrderedJson& item : tree) bytes += kItem + tree_bytes(item);
+    return bytes;
+  }
+  for (const auto& [key, member] : tree.get_ref<const OrderedJson::object_t&>()) {
+    bytes += kMember + kItem + std::ssize(key) + tree_bytes(member);
+  }
+  return bytes;
+}
+
 std::string describe(const Json& value) {
   switch (value.type()) {
     case Json::value_t::string:

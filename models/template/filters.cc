@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "base/text.h"
 #include "models/template/builtins.h"
@@ -18,7 +19,7 @@ Value to_case(Runtime& run, const Value& value, Case to) {
 
 Value lower(Runtime& run, const Value& v, Arguments&) { return to_case(run, v, Case::kLower); }
 Value upper(Runtime& run, const Value& v, Arguments&) { return to_case(run, v, Case::kUpper); }
-Value title(Runtime& run, const Value& v, Arguments&) { return to_case(run, v, Case::kTitle); }
+Value title(Runtime& run, const Value& v, Arguments&) { return to_case(run, v, Case::kWords); }
 Value capitalize(Runtime& run, const Value& v, Arguments&) {
   return to_case(run, v, Case::kCapital);
 }
@@ -251,6 +252,16 @@ Value reject(Runtime& r, const Value& v, Arguments& a) { return chosen(r, v, a, 
 Value selectattr(Runtime& r, const Value& v, Arguments& a) { return chosen(r, v, a, true, true); }
 Value rejectattr(Runtime& r, const Value& v, Arguments& a) { return chosen(r, v, a, true, false); }
 
+// float() of a text; none if it is not a number. strtod() also reads "0x10" and "nan(1)".
+std::optional<double> float_of(const std::string& text) {
+  const size_t begin = stripped_begin(text);
+  const std::string number = text.substr(begin, stripped_end(text, begin) - begin);
+  if (number.empty() || number.find_first_of("xX(") != std::string::npos) return std::nullopt;
+  char* end = nullptr;
+  const double value = std::strtod(number.c_str(), &end);
+  return end == number.c_str() + number.size() ? std::optional(value) : std::nullopt;
+}
+
 Value to_int(Runtime& run, const Value& value, Arguments& arguments) {
   const int64_t otherwise = arguments.integer("default", 0);
   const int64_t base = arguments.integer("base", 10);
@@ -270,8 +281,9 @@ Value to_int(Runtime& run, const Value& value, Arguments& arguments) {
       const int64_t whole = std::strtoll(digits.c_str(), &end, static_cast<int>(base));
       if (*end == '\0' && errno == 0) return Value::of(whole);
     }
-    number = std::strtod(digits.c_str(), &end);
-    if (*end != '\0') return Value::of(otherwise);
+    const auto real = float_of(digits);
+    if (!real) return Value::of(otherwise);
+    number = *real;
   } else {
     return Value::of(otherwise);
   }
@@ -287,9 +299,8 @@ Value to_float(Runtime& run, const Value& value, Arguments& arguments) {
   const Text* text = value.text();
   if (text == nullptr || text->bytes.empty()) return otherwise;
   run.budget().spend_on_bytes(text->bytes.size());
-  char* end = nullptr;
-  const double number = std::strtod(text->bytes.c_str(), &end);
-  return *end == '\0' ? Value::of(number) : otherwise;
+  const auto number = float_of(text->bytes);
+  return number ? Value::of(*number) : otherwise;
 }
 
 Value absolute(Runtime& run, const Value& value, Arguments&) {
@@ -315,6 +326,7 @@ Value round(Runtime&, const Value& value, Arguments& arguments) {
 // The lines of a text, without their ends, as by str.splitlines() after a newline was added.
 std::vector<std::pair<size_t, size_t>> lines_of(const std::string& text) {
   std::vector<std::pair<size_t, size_t>> lines;
+  lines.reserve(static_cast<size_t>(std::ranges::count(text, '\n')) + 1);
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
     lines.emplace_back(begin, end);
@@ -336,6 +348,9 @@ Value indent(Runtime& run, const Value& value, Arguments& arguments) {
     space.assign(static_cast<size_t>(std::max<int64_t>(0, width->integer())), ' ');
   }
   const Value text = run.str(value);
+  Memory memory(&run.budget());
+  const auto breaks = static_cast<size_t>(std::ranges::count(text.text()->bytes, '\n'));
+  memory.grow((breaks + 1) * sizeof(std::pair<size_t, size_t>));
   MarkedText marked;
   bool inner = false;
   for (const auto& [begin, end] : lines_of(text.text()->bytes)) {
@@ -353,6 +368,8 @@ Value indent(Runtime& run, const Value& value, Arguments& arguments) {
 Value escape(Runtime& run, const Value& value, Arguments&) {
   const Value text = run.str(value);
   MarkedText marked;
+  run.budget().spend(static_cast<int64_t>(text.text()->bytes.size() / 8));
+  run.budget().expect_room(marked, 5 * text.text()->bytes.size());
   for (size_t at = 0; at < text.text()->bytes.size(); ++at) {
     const char c = text.text()->bytes[at];
     const std::string_view code = c == '&'    ? "&amp;"
@@ -367,7 +384,6 @@ Value escape(Runtime& run, const Value& value, Arguments&) {
       marked.append(code, text.text()->writer_at(at));
     }
   }
-  run.budget().spend(static_cast<int64_t>(marked.bytes.size() / 8));
   return run.text(std::move(marked));
 }
 

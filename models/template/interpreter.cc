@@ -61,11 +61,8 @@ Interpreter::Flow Interpreter::statement(const Node& node) {
       set_member(node);
       break;
     case NodeKind::kSetBlock:
-      assign(node.names[0], filtered(node));
-      break;
     case NodeKind::kFilterBlock:
-      print(filtered(node));
-      break;
+      return text_block(node);
     case NodeKind::kMacro:
       assign(node.name, macro_of(node));
       break;
@@ -87,13 +84,21 @@ Interpreter::Flow Interpreter::statement(const Node& node) {
   return Flow::kNext;
 }
 
-// The text of a block after its filters.
-Value Interpreter::filtered(const Node& node) {
-  const Value text = captured(node.body);
+// Sets or prints the text of a block after its filters. A break or a continue of a loop around the
+// block drops the text.
+Interpreter::Flow Interpreter::text_block(const Node& node) {
+  Flow flow = Flow::kNext;
+  const Value text = captured(node.body, flow);
+  if (flow != Flow::kNext) return flow;
   const Value* const before = std::exchange(captured_, &text);
-  Value made = evaluate(node.operands[0]);
+  const Value made = evaluate(node.operands[0]);
   captured_ = before;
-  return made;
+  if (node.kind == NodeKind::kSetBlock) {
+    assign(node.names[0], made);
+  } else {
+    print(made);
+  }
+  return Flow::kNext;
 }
 
 void Interpreter::print(const Value& value) {
@@ -233,12 +238,12 @@ Value Interpreter::look_up(const std::string& name) const {
   }
 }
 
-Value Interpreter::captured(const std::vector<Node>& body) {
+Value Interpreter::captured(const std::vector<Node>& body, Flow& flow) {
   Output output(run_.budget());
   Output* const before = std::exchange(output_, &output);
   {
     const Within scope(*this, scope_);
-    statements(body);
+    flow = statements(body);
   }
   output_ = before;
   return run_.text(std::move(output.text));

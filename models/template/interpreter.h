@@ -50,9 +50,9 @@ class Interpreter {
   void set_member(const Node& node);
   void assign(const std::vector<std::string>& targets, const Value& value);
   void assign(const std::string& name, const Value& value);
-  // The text that a body prints, in a new scope.
-  Value captured(const std::vector<Node>& body);
-  Value filtered(const Node& node);
+  Flow text_block(const Node& node);
+  // The text that a body prints, in a new scope. Sets how the body ends.
+  Value captured(const std::vector<Node>& body, Flow& flow);
   void call_block(const Node& node);
   Value macro_of(const Node& node) const;
 

@@ -96,6 +96,7 @@ Value rsplit(Runtime& run, const Text& text, Arguments& arguments) {
   }
   const std::string& sep = run.need_text(*between).bytes;
   if (sep.empty()) fail("empty separator");
+  Memory memory(&run.budget());
   std::vector<size_t> found;  // positions of the separator
   // Searches backwards, because occurrences must not overlap, counted from the right.
   size_t end = text.bytes.size();
@@ -103,6 +104,7 @@ Value rsplit(Runtime& run, const Text& text, Arguments& arguments) {
     const size_t at = std::string_view(text.bytes).substr(0, end).rfind(sep);
     run.budget().spend_on_bytes((at == kNowhere ? end : end - at) * sep.size());
     if (at == kNowhere) break;
+    memory.grow(2 * sizeof(size_t));  // the vector doubles
     found.push_back(at);
     end = at;
   }

@@ -10,6 +10,8 @@
 namespace runnel::jinja {
 namespace {
 
+constexpr int32_t kSharpS = 0xDF;
+
 std::string escape(const char* format, int32_t value) {
   std::array<char, 16> buffer;
   std::snprintf(buffer.data(), buffer.size(), format, static_cast<unsigned>(value));
@@ -28,6 +30,11 @@ bool is_printable(int32_t code_point) {
 bool is_cased(int32_t code_point) {
   return utf8proc_tolower(code_point) != code_point || utf8proc_toupper(code_point) != code_point ||
          utf8proc_category(code_point) == UTF8PROC_CATEGORY_LL;
+}
+
+// Whether a word of Jinja's filter "title" begins after the code point.
+bool precedes_word(int32_t c) {
+  return is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
 }
 
 bool contains(std::string_view chars, std::string_view character) {
@@ -136,13 +143,18 @@ MarkedText change_case(const MarkedText& text, Case to) {
   for (size_t at = 0; at < text.bytes.size();) {
     const CodePoint c = code_point_at(text.bytes, at);
     const bool upper = to == Case::kUpper || (!in_word && to != Case::kLower);
-    const bool first_of_title = upper && to != Case::kUpper;
+    const bool first_of_title = upper && (to == Case::kTitle || to == Case::kCapital);
     letter.clear();
-    append_code_point(letter, first_of_title ? utf8proc_totitle(c.value)
-                              : upper        ? utf8proc_toupper(c.value)
-                                             : utf8proc_tolower(c.value));
+    if (upper && c.value == kSharpS) {
+      letter = first_of_title ? "Ss" : "SS";
+    } else {
+      append_code_point(letter, first_of_title ? utf8proc_totitle(c.value)
+                                : upper        ? utf8proc_toupper(c.value)
+                                               : utf8proc_tolower(c.value));
+    }
     changed.append(letter, text.writer_at(at));
-    in_word = to == Case::kCapital || is_cased(c.value);
+    in_word =
+        to == Case::kCapital || (to == Case::kWords ? !precedes_word(c.value) : is_cased(c.value));
     at += c.bytes;
   }
   return changed;
@@ -191,7 +203,7 @@ void append_json(MarkedText& to, const MarkedText& text, bool ascii) {
                 : v == '\t'           ? "\\t"
                 : v == '\b'           ? "\\b"
                 : v == '\f'           ? "\\f"
-                : v < 0x10000         ? (v == 0x7F ? std::string("\x7F") : escape("\\u%04x", v))
+                : v < 0x10000         ? escape("\\u%04x", v)
                                       : escape("\\u%04x", 0xD800 + ((v - 0x10000) >> 10)) +
                                     escape("\\u%04x", 0xDC00 + ((v - 0x10000) & 0x3FF)),
                 text.writer_at(at));

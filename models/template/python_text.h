@@ -37,9 +37,10 @@ size_t stripped_end(std::string_view text, size_t begin, std::string_view chars)
 // repr() of a float: "1000.0", "1e-07", "1e+22", "nan".
 std::string float_text(double number);
 
-enum class Case { kLower, kUpper, kTitle, kCapital };
-// `text` with its letters changed as by str.lower(), .upper(), .title() and .capitalize(). One
-// letter always becomes one letter: U+00DF does not change in upper case.
+enum class Case { kLower, kUpper, kTitle, kCapital, kWords };
+// `text` with its letters changed as by str.lower(), .upper(), .title() and .capitalize(), and as
+// by Jinja's filter "title", whose words begin only after white space, "-" and opening brackets.
+// One letter becomes one letter, except U+00DF, which becomes SS.
 MarkedText change_case(const MarkedText& text, Case to);
 
 // Appends repr() of a string.

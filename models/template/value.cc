@@ -9,6 +9,8 @@
 namespace runnel::jinja {
 namespace {
 
+constexpr size_t kSimpleBytes = 32;  // of None, a boolean or a number, with the separator after it
+
 bool same_text(const Text* a, const Text* b) { return a->bytes == b->bytes; }
 
 bool equal_lists(Budget& budget, const List& a, const List& b) {
@@ -38,6 +40,7 @@ bool append_simple(MarkedText& to, const Value& value) {
 
 void append_python_repr(Budget& budget, MarkedText& to, const Value& value) {
   budget.spend(1);
+  budget.expect_room(to, kSimpleBytes);
   if (append_simple(to, value)) return;
   if (value.is_undefined()) return append_plain(to, "Undefined");
   if (const Text* text = value.text()) {
@@ -82,7 +85,7 @@ class JsonWriter {
     if (value.is_float()) return append_plain(to_, number(value.number()));
     if (const Text* text = value.text()) {
       budget_.spend_on_bytes(text->bytes.size());
-      budget_.expect_room(to_, 2 * text->bytes.size());
+      budget_.expect_room(to_, 6 * text->bytes.size());  // each byte may become \u0001
       return append_json(to_, *text, form_.ascii);
     }
     if (const List* list = value.list();

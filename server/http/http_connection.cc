@@ -48,6 +48,12 @@ bool has_bare_newline(std::string_view text) {
   return false;
 }
 
+// Refuses a chunk whose extensions, which the parser has checked, have a newline in a quoted text.
+// A proxy that ends a line there would see other chunks.
+void check_extensions(uint64_t /*bytes*/, beast::string_view extensions, error_code& error) {
+  if (has_bare_newline(view(extensions))) error = http::error::bad_chunk_extension;
+}
+
 }  // namespace
 
 AcceptedSocket::~AcceptedSocket() {
@@ -95,7 +101,7 @@ void HttpConnection::close() {
   socket_.close(ignored);
   worker_.connections.erase(self);
   std::erase(worker_.lingering, this);
-  forget_body();
+  forget_request();
   outgoing_.clear();
   take_ = {};
   tell_gone();
@@ -163,7 +169,8 @@ void HttpConnection::on_watch(error_code, size_t) {
 
 void HttpConnection::next_request() {
   parser_.emplace();
-  forget_body();
+  parser_->on_chunk_header(check_extensions);
+  forget_request();
   parser_->header_limit(static_cast<uint32_t>(limits_.header_bytes));
   parser_->body_limit(std::numeric_limits<uint64_t>::max());  // until bound_body()
   head_bytes_ = 0;
@@ -193,8 +200,9 @@ void HttpConnection::skip_empty_lines() {
 // A later version of HTTP/1 is served as 1.1 (RFC 9110, 2.5), but the parser does not support it.
 void HttpConnection::lower_minor_version() {
   constexpr std::string_view kVersion = " HTTP/1.";
-  const size_t end = pending_.find("\r\n");
-  if (head_bytes_ > 0 || end == std::string::npos || end <= kVersion.size()) return;
+  // The parser refuses the version even before the end of the line has come.
+  const size_t end = std::min(pending_.find('\r'), pending_.size());
+  if (head_bytes_ > 0 || end <= kVersion.size()) return;
   char& minor = pending_[end - 1];
   const std::string_view before = std::string_view(pending_).substr(0, end - 1);
   if (before.ends_with(kVersion) && minor > '1' && minor <= '9') minor = '1';
@@ -246,13 +254,14 @@ bool HttpConnection::count_body() {
   return more == 0 || bodies_.fetch_add(more) + more <= limits_.bodies_bytes;
 }
 
-void HttpConnection::forget_body() {
+void HttpConnection::forget_request() {
   if (parser_) parser_->get().body() = std::string();
+  fields_ = http::request_header<>();
   bodies_.fetch_sub(std::exchange(body_bytes_, 0));
 }
 
 RequestHead HttpConnection::head() const {
-  const auto& head = parser_->get();
+  const auto& head = fields_;
   const RequestTarget target = split_target(view(head.target()));
   return {.version = head.version(),
           .method = view(head.method_string()),
@@ -268,6 +277,9 @@ RequestHead HttpConnection::head() const {
 
 // Refuses a bad head before the body is read.
 void HttpConnection::refuse_bad_head() {
+  // The parser adds the trailer of a body to its own headers, where nothing checks it: it could
+  // have a key or an origin that no proxy has seen (RFC 9112, 7.1.2).
+  fields_ = std::move(parser_->get().base());
   const RequestHead head = this->head();
   form_ = {.version = head.version,
            .head_only = head.method == "HEAD",
@@ -317,9 +329,10 @@ void HttpConnection::handle() {
                                .peer = peer_,
                                .header = head.header};
   route_->handle(request, make_reply(worker_.weak_from_this(), weak_from_this(), form_, waiting_));
-  forget_body();
+  forget_request();
   if (route_->in_pieces) {
     pieces_ = std::make_unique<PieceParser>(std::move(*parser_));
+    pieces_->on_chunk_header(check_extensions);
     pieces_->eager(true);
   }
   parser_.reset();
@@ -360,7 +373,7 @@ void HttpConnection::refuse(HttpRefusal refusal, const HttpHeaders& headers) {
   HttpAnswer answer = http_error(refusal.status, refusal.message);
   // If a request was not read to its end, the bytes that follow are not the next request.
   form_.keep_alive = form_.keep_alive && parser_->is_done();
-  forget_body();
+  forget_request();
   int64_t bytes =
       enqueue(answer_head(form_, answer.status, answer.content_type, answer.body.size(), headers));
   if (!form_.head_only) bytes += enqueue(std::move(answer.body));

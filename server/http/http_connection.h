@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/message.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <cstdint>
@@ -101,7 +102,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool parse_some();
   void next_request();
   bool count_body();
-  void forget_body();
+  void forget_request();
   void refuse_bad_head();
   RequestHead head() const;
   bool bound_body();
@@ -132,9 +133,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string peer_;
   std::string pending_;  // bytes that were read and are not parsed yet
 
-  std::optional<Parser> parser_;  // of the request that is being read
-  size_t head_bytes_ = 0;         // of it, parsed
-  int64_t body_bytes_ = 0;        // of it, counted in bodies_
+  std::optional<Parser> parser_;                 // of the request that is being read
+  boost::beast::http::request_header<> fields_;  // its head, without the trailer of its body
+  size_t head_bytes_ = 0;                        // of it, parsed
+  int64_t body_bytes_ = 0;                       // of it, counted in bodies_
   const HttpRoute* route_ = nullptr;
   std::string allow_;  // the methods of its path
   AnswerForm form_;

@@ -148,6 +148,7 @@ class Answer final : public std::enable_shared_from_this<Answer> {
   AnswerRequest request_;
   std::shared_ptr<const ServedModel> model_;
   const std::unique_ptr<AnswerKind> kind_;
+  MemoryBudget::Hold kept_;                   // of kind_
   std::vector<std::unique_ptr<Part>> parts_;  // all made before the first starts
 
   std::mutex mutex_;
@@ -347,6 +348,7 @@ Status Answer::submit(const HttpRequest& request) {
   model_ = *model;
   fit_top_k(model_->engine->spec(), request_.call.sampling);
   if (Status s = note(kind_->open(*model_, request_)); !s.ok()) return s;
+  if (Status s = state_.memory.grow(kept_, kind_->bytes_kept()); !s.ok()) return s;
   if (Status s = make_parts(request); !s.ok()) return s;
   const size_t at_once = parts_at_once(first.call().caller());
   {

@@ -83,12 +83,16 @@ class AnswerKind {
   // the object.
   virtual Fault open(const ServedModel& model, const AnswerRequest& request) = 0;
 
+  // The bytes of memory that this holds from open() until the answer ends, without its choices. In
+  // a stream, they include the events with which the answer begins.
+  virtual int64_t bytes_kept() const { return 0; }
+
   // --- Prompts, after open() ---
 
   virtual size_t prompts() const = 0;
   // The bytes of memory that the choices of a prompt take before anything is sampled. In a stream,
   // they include the events with which the choices begin.
-  virtual int64_t bytes_of_choices(size_t prompt) const = 0;
+  virtual int64_t bytes_of_choices(size_t /*prompt*/) const { return 0; }
   // Makes the values of a prompt. To be called once for each prompt.
   virtual Fault prepare(size_t prompt, const TextInput& input, AnswerPrompt& made) = 0;
   // A choice of a prepared prompt. `index` counts the choices of all prompts. `stops` must outlive

@@ -139,10 +139,9 @@ class Chat final : public AnswerKind {
     return {};
   }
 
+  int64_t bytes_kept() const override { return ChatConversation::bytes_kept(request_); }
+
   size_t prompts() const override { return 1; }
-  int64_t bytes_of_choices(size_t /*prompt*/) const override {
-    return ChatConversation::bytes_kept(request_);
-  }
   Fault prepare(size_t /*prompt*/, const TextInput& input, AnswerPrompt& made) override {
     return conversation_.prepare(request_, input, made);
   }

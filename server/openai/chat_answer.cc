@@ -45,6 +45,11 @@ std::string_view last_tag(std::string_view prompt) {
 }  // namespace
 
 ChatAnswer::ChatAnswer(const Options& options, std::string_view prompt) : options_(options) {
+  if (options.continues) {
+    state_ = State::kContent;
+    spoke_ = true;
+    return;
+  }
   const std::string_view tag = last_tag(prompt);
   if (tag == kThink) {
     state_ = State::kThinking;

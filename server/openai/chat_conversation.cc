@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/fields.h"
-#include "base/json.h"
+#include "base/ordered_json.h"
 #include "base/text.h"
 
 namespace runnel {
@@ -30,7 +30,7 @@ int64_t ChatConversation::bytes_to_read(std::string_view body) {
 }
 
 int64_t ChatConversation::bytes_kept(const ChatRequest& request) {
-  return request.tools.is_null() ? 0 : kTreePerByte * std::ssize(json_text(request.tools));
+  return tree_bytes(request.tools);
 }
 
 Fault ChatConversation::open(const ServedModel& model, const ChatRequest& request) {
@@ -72,7 +72,11 @@ Fault ChatConversation::prepare(ChatRequest& request, const TextInput& input, An
 }
 
 ChatAnswer::Options ChatConversation::options(const ChatRequest& request) const {
-  return {.form = form_, .tools = &request.tools, .one_call = request.one_call};
+  // If the last message is empty, the template wrote the end of the prompt, and the answer begins.
+  return {.form = form_,
+          .tools = &request.tools,
+          .one_call = request.one_call,
+          .continues = request.continues && prompt_end_.empty()};
 }
 
 }  // namespace runnel

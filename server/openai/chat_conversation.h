@@ -30,7 +30,7 @@ class ChatConversation {
   // Refuses a model without a template. If the request has tools, also refuses a model whose
   // template writes no tool calls.
   Fault open(const ServedModel& model, const ChatRequest& request);
-  // The bytes of memory that open() and prepare() take until the answer ends.
+  // The bytes of memory that the request takes until the answer ends.
   static int64_t bytes_kept(const ChatRequest& request);
   // Renders the request's messages, and moves them out of the request.
   Fault prepare(ChatRequest& request, const TextInput& input, AnswerPrompt& made);

@@ -23,6 +23,12 @@ namespace {
 // (\u0000).
 constexpr int64_t kEscapedByte = 6;
 
+// The bytes of the value at index `i` of a prompt. `starts`: the prompt begins its sequence.
+std::string_view bytes_at(const std::vector<int32_t>& prompt, size_t i, bool starts,
+                          const Tokenizer& tokenizer) {
+  return i == 0 && starts ? tokenizer.first_bytes(prompt[0]) : tokenizer.bytes(prompt[i]);
+}
+
 // The bytes that echo_of() may return.
 int64_t echo_bytes(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return std::ssize(*text);
@@ -37,8 +43,8 @@ int64_t echo_bytes(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
 // The tokens of a prompt, with log-probabilities for all, or for all but the first, which nothing
 // predicts. `text` is set to their text.
 std::vector<ChoiceToken> echoed_tokens(const std::vector<int32_t>& prompt,
-                                       const ScoredChunk& scores, const Tokenizer* tokenizer,
-                                       std::string& text) {
+                                       const ScoredChunk& scores, bool starts,
+                                       const Tokenizer* tokenizer, std::string& text) {
   const size_t first = prompt.size() - scores.log_probs.size();
   const auto top_count = static_cast<size_t>(scores.top_log_probs);
   std::vector<ChoiceToken> tokens(prompt.size());
@@ -47,7 +53,7 @@ std::vector<ChoiceToken> echoed_tokens(const std::vector<int32_t>& prompt,
     ChoiceToken& token = tokens[i];
     token.value = prompt[i];
     token.begin = std::ssize(text);
-    if (tokenizer != nullptr) characters.add(tokenizer->bytes(prompt[i]), text);
+    if (tokenizer != nullptr) characters.add(bytes_at(prompt, i, starts, *tokenizer), text);
     token.log_prob.reset();
     if (i < first) continue;
     token.log_prob = scores.log_probs[i - first];
@@ -59,13 +65,14 @@ std::vector<ChoiceToken> echoed_tokens(const std::vector<int32_t>& prompt,
 }
 
 // The text of a prompt, for a choice that begins with it.
-std::string echo_of(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
+std::string echo_of(const CompletionPrompt& prompt, bool starts, const Tokenizer* tokenizer) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
   std::string text;
   if (tokenizer == nullptr) return text;
   Utf8Stream characters;
-  for (const int32_t value : std::get<std::vector<int32_t>>(prompt)) {
-    characters.add(tokenizer->bytes(value), text);
+  const auto& values = std::get<std::vector<int32_t>>(prompt);
+  for (size_t i = 0; i < values.size(); ++i) {
+    characters.add(bytes_at(values, i, starts, *tokenizer), text);
   }
   characters.end(text);
   return text;
@@ -148,7 +155,7 @@ class Completion final : public AnswerKind {
   Fault prepare(size_t prompt, const TextInput& input, AnswerPrompt& made) override {
     CompletionPrompt& given = request_.prompts[prompt];
     const bool echoes_text = request_.echo && !request_.answer.logprobs;
-    if (echoes_text) echo_ = echo_of(given, format_->tokenizer());
+    if (echoes_text) echo_ = echo_of(given, starts(), format_->tokenizer());
     made.begin = std::holds_alternative<std::string>(given);
     auto values = values_of(std::move(given), input);
     if (!values.ok()) return fault(values.status());
@@ -168,7 +175,7 @@ class Completion final : public AnswerKind {
   void take_scores(const std::vector<int32_t>& prompt, const ScoredChunk& scores,
                    std::span<const std::unique_ptr<AnswerChoice>> choices) const override {
     std::string text;
-    const auto tokens = echoed_tokens(prompt, scores, format_->tokenizer(), text);
+    const auto tokens = echoed_tokens(prompt, scores, starts(), format_->tokenizer(), text);
     for (const auto& choice : choices) static_cast<CompletionAnswer&>(*choice).begin(text, tokens);
   }
 
@@ -181,6 +188,12 @@ class Completion final : public AnswerKind {
   Fault fault(const Status& status) const override { return fault_of(status, completion_word); }
 
  private:
+  // Whether the prompts begin new sequences.
+  bool starts() const {
+    const AnswerRequest& answer = request_.answer;
+    return !answer.call.session && !answer.call.state && !answer.token.given;
+  }
+
   const Clock& clock_;
   CompletionRequest request_;
   std::optional<CompletionFormat> format_;

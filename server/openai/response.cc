@@ -106,11 +106,12 @@ class Response final : public AnswerKind {
     return {};
   }
 
-  size_t prompts() const override { return 1; }
-  int64_t bytes_of_choices(size_t /*prompt*/) const override {
-    // The answer repeats the tools.
-    return 2 * ChatConversation::bytes_kept(request_.chat) + std::ssize(request_.kept);
+  int64_t bytes_kept() const override {
+    return ChatConversation::bytes_kept(request_.chat) + std::ssize(request_.kept) +
+           output_->bytes_repeated();
   }
+
+  size_t prompts() const override { return 1; }
   Fault prepare(size_t /*prompt*/, const TextInput& input, AnswerPrompt& made) override {
     Fault fault = conversation_.prepare(request_.chat, input, made);
     recalled_ = {};

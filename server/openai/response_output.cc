@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/ordered_json.h"
 #include "server/http/event_stream.h"
 #include "server/openai/chat_json.h"
 #include "server/openai/random_hex.h"
@@ -18,6 +19,8 @@ constexpr const char* kCompleted = "completed";
 constexpr const char* kIncomplete = "incomplete";
 // Copies of the items while the last event of a stream is made and the response is stored.
 constexpr int64_t kLastEventFactor = 6;
+// The same of the members that repeat the request. The first two events of a stream take as much.
+constexpr int64_t kRepeatedTexts = 4;
 constexpr int64_t kTokenText = 256;  // of a token or a likely one as JSON
 
 OrderedJson usage_json(const AnswerUsage& usage) {
@@ -231,6 +234,10 @@ std::string ResponseOutput::failure_events(const Fault& fault) {
                              {"message", fault.status.message()}};
   response_event("response.failed", {{"status", "failed"}, {"error", error}});
   return take_events();
+}
+
+int64_t ResponseOutput::bytes_repeated() const {
+  return 2 * tree_bytes(options_.echo) + kRepeatedTexts * std::ssize(json_text(options_.echo));
 }
 
 int64_t ResponseOutput::bytes() const {

@@ -50,8 +50,11 @@ class ResponseOutput {
   std::string last_events(const AnswerUsage& usage);
   std::string failure_events(const Fault& fault);
 
-  // The approximate bytes of this object and of the last event, without the state token.
+  // The approximate bytes of this object and of the last event, without the state token and what
+  // bytes_repeated() counts.
   int64_t bytes() const;
+  // The approximate bytes of the members that repeat the request, and of the events that have them.
+  int64_t bytes_repeated() const;
 
  private:
   struct Item {

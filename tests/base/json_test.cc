@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "base/json_fields.h"
+#include "base/ordered_json.h"
 
 namespace runnel {
 namespace {
@@ -77,6 +78,18 @@ TEST(Fields, KeepTheFirstFaultAndContinueWithHarmlessValues) {
   EXPECT_TRUE(root.boolean("on", true));
   EXPECT_EQ(root.choice("kind", std::array{Choice{"a", 1}, Choice{"b", 2}}), 1);
   EXPECT_EQ(faults.status().message(), "a.json: size: expected an integer from 2 to 8, found 9");
+}
+
+TEST(TreeBytes, CountTextsAndItems) {
+  EXPECT_EQ(tree_bytes(nullptr), 0);
+  const int64_t text = tree_bytes(std::string(1000, 'x'));
+  EXPECT_GE(text, 1032);
+  EXPECT_LE(text, 1100);
+  const OrderedJson list = OrderedJson::array({std::string(1000, 'x'), 1, 2});
+  EXPECT_GE(tree_bytes(list), text + 3 * static_cast<int64_t>(sizeof(OrderedJson)));
+  OrderedJson object = OrderedJson::object();
+  object[std::string(500, 'k')] = list;
+  EXPECT_GE(tree_bytes(object), tree_bytes(list) + 500);
 }
 
 TEST(Fields, NameTheKeysPath) {

@@ -74,7 +74,13 @@ TEST(ChatTemplate, CountsAndPrintsAsPythonDoes) {
            {"{{ ['a', \"it's\", '\\n', {'b': (1,)}] }}", "['a', \"it's\", '\\n', {'b': (1,)}]"},
            {"{{ 'a b  c'.split() }} {{ 'a,b,c'.split(',', 1) }}", "['a', 'b', 'c'] ['a', 'b,c']"},
            {"{{ -1|abs }} {{ 'x' ~ 1 ~ none }} {{ 2 * 'ab' }}", "1 x1None abab"},
-           {"{{ '3.7'|int }} {{ 'x'|int(5) }} {{ 'they\\'re'|title }}", "3 5 They'Re"},
+           {"{{ '3.7'|int }} {{ 'x'|int(5) }}", "3 5"},
+           {"{{ 'they\\'re tool_call (a-b 2c'|title }} {{ 'they\\'re tool_call 2c'.title() }}",
+            "They're Tool_call (A-B 2c They'Re Tool_Call 2C"},
+           {"{{ 'stra\u00dfe'|upper }} {{ '\u00dfa'.title() }} {{ '\u00dfa'|capitalize }}",
+            "STRASSE Ssa Ssa"},
+           {"{{ '\x7f\u00e9'|tojson(ensure_ascii=true) }}", "\"\\u007f\\u00e9\""},
+           {"{{ '0x10'|int }} {{ ' 12 '|float }} {{ '0x10'|float(1) }}", "0 12.0 1"},
            {"{{ '7'|int(0, 1) }} {{ '7'|int(0, -1) }} {{ '7'|int(base=99) }} {{ ''|int(4, 1) }}",
             "7 7 7 4"},
            {"{{ 'ff'|int(base=16) }} {{ '7'|int(base=0) }} {{ 'z'|int(base=36) }}", "255 7 35"},
@@ -148,6 +154,12 @@ TEST(ChatTemplate, LoopsHaveTheirVariables) {
            {"{% for x in range(9) %}{% if x == 1 %}{% continue %}{% endif %}"
             "{% if x > 2 %}{% break %}{% endif %}{{ x }}{% endfor %}",
             "02"},
+           {"{% for x in [1, 2, 3] %}{% set y %}{% if x == 2 %}{% break %}{% endif %}a{% endset %}"
+            "{{ x }}{% endfor %}",
+            "1"},
+           {"{% for x in [1, 2, 3] %}{% filter upper %}{% if x == 2 %}{% continue %}{% endif %}a"
+            "{% endfilter %}{{ x }}{% endfor %}",
+            "A1A3"},
            {"{{ 'yes' if [1]|selectattr('x')|list else 'no' }} "
             "{{ 'yes' if [1]|selectattr('x') else 'no' }}",
             "no yes"},

@@ -128,6 +128,22 @@ TEST(TemplateLimits, BytesOfValues) {
   EXPECT_EQ(rendered(text("17"), long_one).message(), "");
 }
 
+// Texts and lists that are made on the way count, too, before they become large.
+TEST(TemplateLimits, BytesOfWhatIsMadeOnTheWay) {
+  const std::string list =
+      "{% set a = [-9223372036854775807] * 1000 %}{% set b = [a] * 1000 %}{% set c = [b] * 1000 "
+      "%}";
+  for (const std::string& source : {list + "{{ c }}", list + "{{ c|string|length }}",
+                                    std::string("{{ ('\\n' * 1000 * 4000)|indent|length }}")}) {
+    const Status large = rendered(source);
+    EXPECT_EQ(large.code(), Code::kResourceExhausted) << source;
+    EXPECT_THAT(large.message(), HasSubstr("the values of the template take more than")) << source;
+  }
+  EXPECT_EQ(rendered("{{ ('\\n' * 1000 * 10)|indent|length }}").message(), "");
+  EXPECT_EQ(rendered("{{ ('<' * 1000 * 1000)|e|length }}").message(), "");
+  EXPECT_EQ(rendered("{{ ('\\x01' * 1000 * 1000)|tojson|length }}").message(), "");
+}
+
 // A template chooses the separators between the items of a list.
 TEST(TemplateLimits, SeparatorsOfJson) {
   const auto written = [](int items) {

@@ -154,6 +154,13 @@ TEST_F(HttpConformance, ALaterVersionOfHttp1IsServed) {
     const int status = status_of(std::string("GET /hello ") + version + "\r\nHost: a\r\n\r\n");
     EXPECT_TRUE(status == 400 || status == 505) << version << " " << status;
   }
+  for (const char* end : {"", "\r"}) {  // the line arrives in two parts
+    HttpClient client(server_.address());
+    client.send(std::string("GET /hello HTTP/1.2") + end);
+    EXPECT_FALSE(client.has_answer(100));
+    client.send(std::string("\r\nHost: a\r\n\r\n").substr(std::string_view(end).size()));
+    EXPECT_EQ(client.response().status, 200);
+  }
 }
 
 TEST_F(HttpConformance, EmptyLinesBeforeARequestAreSkipped) {
@@ -166,12 +173,14 @@ TEST_F(HttpConformance, EmptyLinesBeforeARequestAreSkipped) {
 }
 
 TEST_F(HttpConformance, LinesMustEndWithCarriageReturnAndLineFeed) {
-  for (const std::string bytes :
-       {"GET /hello HTTP/1.1\nHost: a\n\n", "GET /hello HTTP/1.1\r\nHost: a\n\r\n",
-        "GET /hello HTTP/1.1\r\nHost: a\r\n\n",
-        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\nab\n0\n\n",
-        "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX: "
-        "y\n\n"}) {
+  const std::string chunked =
+      "POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string& bytes :
+       {std::string("GET /hello HTTP/1.1\nHost: a\n\n"),
+        std::string("GET /hello HTTP/1.1\r\nHost: a\n\r\n"),
+        std::string("GET /hello HTTP/1.1\r\nHost: a\r\n\n"), chunked + "2\nab\n0\n\n",
+        chunked + "2;x=\"\n\"\r\nab\r\n0\r\n\r\n", chunked + "2\r\nab\r\n0;x=\"\n\"\r\n\r\n",
+        chunked + "2\r\nab\r\n0\r\nX: y\n\n"}) {
     const int status = status_of(bytes);
     EXPECT_TRUE(status == 400 || status == 505) << bytes << status;
   }

@@ -98,7 +98,8 @@ TEST_F(HttpServerTest, PiecesOfABodyArriveAtOnceAndItsEndIsReported) {
 TEST_F(HttpServerTest, MalformedBodiesInPiecesAreReported) {
   for (const std::string& body :
        {std::string("x\r\n"), "1;" + std::string(9000, 'x'),
-        "3\r\nabcd\r\n" + std::string("0\r\n\r\n"), "0\r\n" + std::string(9000, 'x')}) {
+        std::string("1;x=\"\n\"\r\na\r\n0\r\n\r\n"), "3\r\nabcd\r\n" + std::string("0\r\n\r\n"),
+        "0\r\n" + std::string(9000, 'x')}) {
     HttpClient one = client();
     one.send(put("Transfer-Encoding: chunked\r\n") + body);
     HttpReply reply = handed.take();
@@ -132,6 +133,15 @@ TEST_F(HttpServerTest, TakesBodiesByLengthAndInChunks) {
   // HTTP/1.0 has no interim answers.
   one.send("POST /echo HTTP/1.0\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\nok");
   EXPECT_THAT(one.response().body, HasSubstr(" [ok]"));
+}
+
+// A proxy checks the headers, and may not look at what follows the body.
+TEST_F(HttpServerTest, ATrailerIsNotAHeader) {
+  HttpClient one = client();
+  one.send(post("Transfer-Encoding: chunked\r\n", "1\r\na\r\n0\r\nX-A: b\r\n\r\n"));
+  EXPECT_THAT(one.response().body, HasSubstr(" [] [a]"));
+  one.send(post("X-A: c\r\nTransfer-Encoding: chunked\r\n", "1\r\na\r\n0\r\nX-B: d\r\n\r\n"));
+  EXPECT_THAT(one.response().body, HasSubstr(" [c] [a]"));
 }
 
 TEST_F(HttpServerTest, BoundsBodies) {

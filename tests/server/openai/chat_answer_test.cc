@@ -48,10 +48,14 @@ struct Given {
   std::optional<ToolCallForm> form = {};
   std::string prompt = {};
   bool one_call = false;
+  bool continues = false;
 };
 
 ChatAnswer answer_of(const Given& given) {
-  return ChatAnswer({.form = given.form, .tools = &kTools, .one_call = given.one_call},
+  return ChatAnswer({.form = given.form,
+                     .tools = &kTools,
+                     .one_call = given.one_call,
+                     .continues = given.continues},
                     given.prompt);
 }
 
@@ -87,6 +91,15 @@ TEST(ChatAnswer, ContentLosesItsLeadingSpace) {
   EXPECT_THAT(events_of(" Good day.\n"), ElementsAre(content("Good day.\n")));
   EXPECT_THAT(events_of(" \n "), IsEmpty());
   EXPECT_THAT(events_of(""), IsEmpty());
+}
+
+TEST(ChatAnswer, AContinuedTextKeepsItsLeadingSpace) {
+  const Given given = {.form = ToolCallForm::kTagged, .continues = true};
+  EXPECT_THAT(events_of(" flows.\n", given), ElementsAre(content(" flows.\n")));
+  EXPECT_THAT(events_of(" \n", given), ElementsAre(content(" \n")));
+  EXPECT_THAT(events_of("<think>a</think>", given), ElementsAre(content("<think>a</think>")));
+  EXPECT_THAT(events_of(" so\n<tool_call>{\"name\":\"f\"}</tool_call>", given),
+              ElementsAre(content(" so"), call("f", "{}")));
 }
 
 TEST(ChatAnswer, ThinkingIsApartFromContent) {

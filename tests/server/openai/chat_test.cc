@@ -300,8 +300,23 @@ TEST(Chat, AFinalMessageIsContinued) {
   body["continue_final_message"] = true;
   const Json expected = by_completions(test, kRendered + "WELL, ", 10);
   const Json answer = test.post(kPath, body).body;
-  EXPECT_EQ(answer["choices"][0]["message"]["content"], stripped(expected["choices"][0]["text"]));
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], expected["choices"][0]["text"]);
   EXPECT_EQ(answer["usage"]["prompt_tokens"], 15);
+}
+
+// Clients join the two texts, and most words begin with a space.
+TEST(Chat, AContinuedMessageKeepsTheSpaceBeforeItsNextWord) {
+  const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(" x")));
+  Json body = request(2);
+  const auto content = [&] {
+    return test.post(kPath, body).body["choices"][0]["message"]["content"];
+  };
+  EXPECT_EQ(content(), "x x");
+  body["messages"].push_back({{"role", "assistant"}, {"content", "WELL,"}});
+  body["continue_final_message"] = true;
+  EXPECT_EQ(content(), " x x");
+  body["messages"][1]["content"] = "";
+  EXPECT_EQ(content(), "x x") << "the message is empty, so the answer begins it";
 }
 
 TEST(Chat, PartsAreJoinedUnlessTheTemplateSupportsThem) {

@@ -47,7 +47,7 @@ TEST(CompletionChoice, HoldsBackTextThatMayBecomeAStopText) {
 }
 
 TEST(CompletionChoice, TheFirstStopTextEndsTheChoiceEvenWithinAValue) {
-  const std::vector<std::string> stops = {"bc", "never", "b"};
+  const std::vector<std::string> stops = {"cd", "bc", "b", "never"};
   CompletionChoice choice(stops, true);
   choice.add(run_of({"x", "abc", "d"}));
   choice.add(run_of({"more"}, 3));

@@ -68,6 +68,41 @@ TEST(Completions, AnEchoHasTheLogProbsOfThePrompt) {
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
 }
 
+// A tokenizer that puts a space before a text, and whose decoder drops it.
+std::shared_ptr<const Tokenizer> spacing_tokenizer() {
+  std::vector<std::pair<std::string, int32_t>> tokens;
+  for (int byte = 0; byte < 256; ++byte) {
+    tokens.emplace_back(std::string(1, static_cast<char>(byte)), byte % 90);
+  }
+  tokens.emplace_back(" a", 95);
+  std::vector<std::string> texts(100, "x");
+  texts[95] = " a";
+  return std::make_shared<const Tokenizer>(TokenizerParts{.words = {put_space_before},
+                                                          .model = ByteTrie(tokens),
+                                                          .bytes = std::move(texts),
+                                                          .drops_first_space = true});
+}
+
+TEST(Completions, AnEchoLacksTheSpaceThatTheTokenizerPutsBeforeIt) {
+  ServedModel model = served_fake("fake");
+  model.tokenizer = spacing_tokenizer();
+  const OpenAiServer test({}, std::move(model));
+  EXPECT_EQ(test.post("/tokenize", {{"prompt", "a"}}).body["tokens"], Json({95}));
+  EXPECT_EQ(test.post("/detokenize", {{"tokens", {95, 95}}}).body["prompt"], "a a");
+  Json body = request(2);
+  body["echo"] = true;
+  for (const Json& prompt : {Json("a"), Json({95})}) {
+    body["prompt"] = prompt;
+    body.erase("logprobs");
+    const std::string plain = test.complete(body).body["choices"][0]["text"];
+    EXPECT_EQ(plain.substr(0, 1), "a") << prompt;
+    body["logprobs"] = 0;
+    const Json scored = test.complete(body).body["choices"][0];
+    EXPECT_EQ(scored["text"], plain) << prompt;
+    EXPECT_EQ(scored["logprobs"]["text_offset"][1], 1) << prompt;
+  }
+}
+
 // The engine would refuse this number of choices, but only after every choice has its echo.
 TEST(Completions, EchoesAreCountedBeforeTheyAreMade) {
   const OpenAiServer test(OpenAiServer::Options{.call_bytes = 7 << 20});

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "tests/base/eventually.h"
 #include "tests/server/openai/chat_models.h"
 #include "tests/server/openai/openai_server.h"
 
@@ -214,6 +219,48 @@ TEST(Response, ASingleToolCallCompletesTheResponse) {
   EXPECT_EQ(answer["status"], "completed");
   EXPECT_EQ(answer["output"].size(), 1U);
   EXPECT_LT(answer["usage"]["output_tokens"], kMost);
+}
+
+// The bytes of memory that a stream at `path` holds after its first events, while the model stands
+// still.
+int64_t bytes_held_by(const std::string& path, Json body) {
+  constexpr int64_t kRendering = 16 << 20;  // less than a conversation takes while it is read
+  std::atomic<int> steps = 0;
+  std::atomic<bool> stands = true;
+  ServedModel model = served_fake("fake", [&] {
+    for (++steps; steps > 8 && stands;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  model.tokenizer = Tokenizer::of_bytes();
+  model.chat = ChatFormat::make({.source = kChatTemplate, .name = "t"}, model.tokenizer).value();
+  const OpenAiServer test({}, std::move(model));
+  body["stream"] = true;
+  HttpClient one = test.client();
+  one.send(OpenAiServer::request("POST", path, body.dump()));
+  EXPECT_EQ(one.read(15), "HTTP/1.1 200 OK");
+  one.read(300);  // the rest of the head, and a part of the first event
+  EXPECT_TRUE(eventually([&] { return test.state.memory.held() < kRendering; }));
+  int64_t held = kRendering;  // the least, because what the request took to be read is given back
+  for (int i = 0; i < 100; ++i) {
+    held = std::min(held, test.state.memory.held());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  stands = false;
+  return held;
+}
+
+TEST(Response, WhatARequestKeepsIsCountedUntilItsAnswerEnds) {
+  const std::string text(30'000, 'x');
+  const auto more = [](const std::string& path, const Json& plain, const Json& fields) {
+    Json body = plain;
+    body.update(fields);
+    return bytes_held_by(path, body) - bytes_held_by(path, plain);
+  };
+  // The answer repeats it: in the first events of a stream, and in the last one.
+  EXPECT_GT(more(kPath, request(100), {{"metadata", {{"a", text}}}}), 150'000);
+  const Json plain = {
+      {"messages", {{{"role", "user"}, {"content", "HI"}}}}, {"max_tokens", 100}, {"seed", 7}};
+  const Json tool = {{"type", "function"}, {"function", {{"name", "f"}, {"description", text}}}};
+  EXPECT_GT(more("/v1/chat/completions", plain, {{"tools", Json::array({tool})}}), 25'000);
 }
 
 TEST(Response, AStreamThatFailsEndsWithAnEvent) {
