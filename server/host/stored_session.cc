@@ -90,8 +90,8 @@ StoredSession::~StoredSession() {
 // Reserves memory for the state and its file's header while it is saved, plus `beside` bytes.
 Status StoredSession::take_room(int64_t beside) {
   const int64_t saving = bytes_to_save(*model_->engine);
-  MemoryBudget::shrink(room_, saving);
-  return kept_.context().memory.grow(room_, saving + beside);
+  MemoryBudget::shrink(*room_, saving);
+  return kept_.context().memory.grow(*room_, saving + beside);
 }
 
 // --- Opening ---
@@ -207,7 +207,10 @@ void StoredSession::load() {
   if (Status s = take_room(kStateHeaderMemory); !s.ok()) return give_up(s);
   const auto self = shared_from_this();
   kept_.threads().run_in_pieces<Stored>(
-      [self](const StoreThreads::Progress& progress) { return self->read_stored(progress); },
+      [self, room = room_](const StoreThreads::Progress& progress) mutable {
+        const auto held = std::move(room);
+        return self->read_stored(progress);
+      },
       [self](const Result<Stored>& stored) {
         // A call that only reads does not prevent others from replacing the state.
         const bool again = stored.status().code() == Code::kNotFound && self->epoch_ == 0;
@@ -325,7 +328,7 @@ void StoredSession::finish_opening(const Status& status) {
   }
   if (!status.ok() || !use_.changes) {
     if (status.ok()) mark_saved(*model_->engine, session(), record_.position);
-    MemoryBudget::shrink(room_, 0);
+    room_.reset();
     kept_.release(*this);
   }
   std::exchange(opened_, nullptr)(status);
@@ -463,7 +466,9 @@ void StoredSession::take_exported(const Status& status) {
   position_ = image_->position;
   const auto self = shared_from_this();
   kept_.threads().run_in_pieces<int64_t>(
-      [self, image = image_, call = call_->record.lock()](const StoreThreads::Progress& progress) {
+      [self, image = image_, call = call_->record.lock(),
+       room = room_](const StoreThreads::Progress& progress) mutable {
+        const auto held = std::move(room);
         Holder holder = self->holder(true);
         holder.answer = answer_of(call.get(), self->kept_.answer_bytes());
         return self->write_state(std::move(*image), holder, progress);
@@ -534,7 +539,7 @@ void StoredSession::finish(const Status& status) {
     stage_ = Stage::kEnded;
   }
   image_.reset();
-  MemoryBudget::shrink(room_, 0);
+  room_.reset();
   if (status.ok()) mark_saved(*model_->engine, session(), position_);
   // Before the client learns of it, because it may call again at once.
   kept_.release(*this);

@@ -152,7 +152,9 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   int64_t position_ = 0;  // the position of the session that is saved
   int tries_ = 0;
   std::shared_ptr<StateImage> image_;
-  MemoryBudget::Hold room_;  // for image_ and one piece of it
+  // The memory of image_ and one piece of it. Null after the end. A job has it, too, while it works
+  // on a state, because a job that takes too long runs on after the end.
+  std::shared_ptr<MemoryBudget::Hold> room_ = std::make_shared<MemoryBudget::Hold>();
 
   std::mutex mutex_;
   // With mutex_ held.

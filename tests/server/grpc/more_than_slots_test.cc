@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <latch>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "server/host/kept_sessions.h"
+#include "server/host/save_file.h"
 #include "storage/memory_store.h"
 #include "storage/record_key.h"
 #include "tests/models/bundle/bundle_writer.h"
@@ -195,6 +199,38 @@ TEST_F(MoreThanSlots, OfTooManyKnownCopiesOneAtATimeIsForgotten) {
   EXPECT_EQ(known(), kMost);
   kept.note_copy(key(kNoted - 1), {.saved = kNoted});
   EXPECT_EQ(known(), kMost) << "one that is known already";
+}
+
+TEST_F(MoreThanSlots, TheMemoryOfAStateIsCountedUntilAHangingStoreHasTakenIt) {
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  std::latch answers(1);
+  std::atomic<int> hanging{0};
+  const auto memory =
+      std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(), StoreSettings().times, clock);
+  ServerOptions options;
+  options.host.storage.log_bytes = 0;
+  options.host.storage.store =
+      std::make_shared<FaultyStore>(memory, [&](const std::string& operation) {
+        if (operation != "end") return Status();
+        ++hanging;
+        answers.wait();
+        return Status();
+      });
+  TestServer test(model(kSlots), options, clock);
+  const auto holds = [&](int64_t bytes) {
+    return eventually([&] { return test.server.context().memory.held() == bytes; });
+  };
+  ASSERT_TRUE(test.create("a").ok());
+  std::jthread late([&] {
+    EXPECT_EQ(test.generate(call("a")).status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  });
+  EXPECT_TRUE(eventually([&] { return hanging == 1; }));
+  clock.advance(std::chrono::seconds(1));
+  test.server.tend();
+  late.join();
+  EXPECT_TRUE(holds(bytes_to_save(*(*test.server.models().find({}, ""))->engine)));
+  answers.count_down();
+  EXPECT_TRUE(holds(0));
 }
 
 }  // namespace
