@@ -50,8 +50,8 @@ class ResponseOutput {
   std::string last_events(const AnswerUsage& usage);
   std::string failure_events(const Fault& fault);
 
-  // The approximate bytes of this object and of the last event, without the state token and what
-  // bytes_repeated() counts.
+  // The approximate bytes of this object and of the last event, without the state token and without
+  // bytes_repeated().
   int64_t bytes() const;
   // The approximate bytes of the members that repeat the request, and of the events that have them.
   int64_t bytes_repeated() const;

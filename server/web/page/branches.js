@@ -23,8 +23,14 @@ function tokensOf(choice, model) {
     bytes: told && model.has_text ? bytesOf(told.tokens[i]) : null,
     name: nameOf(model, id),
     p: told && told.token_logprobs[i] !== null ? Math.exp(told.token_logprobs[i]) : null,
-    top: told ? Object.entries(told.top_logprobs[i] ?? {}).map(([text, log]) => ({ text: model.has_text ? text : nameOfToken(model, text), p: Math.exp(log) })) : [],
+    top: told ? likelyOf(told.top_logprobs[i] ?? {}, model) : [],
   }));
+}
+
+// The most likely token first: an object has the tokens that are digits before all others.
+function likelyOf(logs, model) {
+  const likely = Object.entries(logs).map(([text, log]) => ({ text: model.has_text ? text : nameOfToken(model, text), p: Math.exp(log) }));
+  return likely.sort((a, b) => b.p - a.p);
 }
 
 export class Branch {

@@ -10,6 +10,7 @@ const kRetry = 1500;
 
 const strip = new Strip(find('strip'));
 let chosen = null;   // the name of a model
+let served = [];     // the models of the last status
 let panels = null;   // of the chosen model: {elements, opened(), returned(), close(), leave()}
 const made = new Map();  // panels by what they are of, so that sessions outlast a look at another model
 let isLost = false;
@@ -34,6 +35,7 @@ function facts(model) {
 }
 
 function showModels(models) {
+  served = models;
   const names = models.map((model) => model.id).join('\n');
   const list = find('models');
   if (list.dataset.names !== names) {
@@ -41,7 +43,7 @@ function showModels(models) {
     list.replaceChildren(...models.map((model) => {
       const input = h('input', {
         type: 'radio', name: 'model', value: model.id, checked: model.id === chosen,
-        onchange: () => choose(models.find((each) => each.id === model.id)),
+        onchange: () => choose(served.find((each) => each.id === model.id)),
       });
       return h('label', { className: 'model' }, input, h('span', { className: 'name' }, model.id),
         h('span', { className: 'kind' }, kindOf(model)));

@@ -135,7 +135,7 @@ TEST_F(HttpServerTest, TakesBodiesByLengthAndInChunks) {
   EXPECT_THAT(one.response().body, HasSubstr(" [ok]"));
 }
 
-// A proxy checks the headers, and may not look at what follows the body.
+// A proxy checks the headers, and may not read the lines after a body.
 TEST_F(HttpServerTest, ATrailerIsNotAHeader) {
   HttpClient one = client();
   one.send(post("Transfer-Encoding: chunked\r\n", "1\r\na\r\n0\r\nX-A: b\r\n\r\n"));
