@@ -214,8 +214,9 @@ The share of arithmetic does not include the head's product, because a prompt ne
 
 {loading(figures)}
 The files were in the page cache. runnel reads every file: it hashes the file, checks every number, and packs every
-matrix into panels in its own memory ([how long each takes](../internals/performance.md#loading)). llama-server maps its
-file, and its first steps read the weights from the page cache.
+matrix into panels in its own memory ([how long each takes](../internals/performance.md#loading), and why new memory can
+take longer than that in a virtual machine). llama-server maps its file, and its first steps read the weights from the
+page cache.
 
 ## Memory, the most that a server had
 
