@@ -60,7 +60,7 @@ class Recording:
 def read(path: str, config: Config) -> Recording:
     """The recording in a .npz file: values, and outputs or log_probs or both; refused where it fits no such model."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as held, np.load(held, allow_pickle=False) as file:
             found = {key: next((file[name] for name in names if name in file), None) for key, names in NAMES.items()}
     except Exception as error:  # what a broken archive, or a file with one array, makes numpy raise is of several kinds
         raise BundleError(f"--verify: {path}: expected a file of numpy.savez: {error}") from None
