@@ -202,7 +202,6 @@ def page(figures):
     busy = (
         "" if disturbed <= 0.1 else f" **Other programs used up to {disturbed:.0%} of the processors during a round.**"
     )
-    rounds = "those of one round" if figures["rounds"] == 1 else f"medians of {figures['rounds']} rounds"
     return f"""# Hybrids on the CPU
 
 `make bench-hybrids` wrote this page. The models have published sizes and random weights in bf16. runnel loads the files
@@ -211,7 +210,7 @@ own converter. llama.cpp was built from the sources in PyPI's llama-cpp-python
 {figures["versions"]["llama-cpp-python"]}. Both keep keys and values in 16 bits.
 
 The machine: {about["cores"]} cores of {about["cpu"]} with {", ".join(about["flags"]) or "no vectors"}, one thread on
-each, load average {about["load_average"]:.2f} at the start.{busy} The figures are {rounds}. One
+each, load average {about["load_average"]:.2f} at the start.{busy} The figures are {text_page.rounds_of(figures)}. One
 program ran at a time, in turns. runnel's numerics are {figures["numerics"]}.
 {text_page.missing(figures)}
 ## Decoding, values per second of all sequences together

@@ -170,6 +170,10 @@ thread reads all weights. The last column compares runnel with the limit of this
 """
 
 
+def rounds_of(figures):
+    return "those of one round" if figures["rounds"] == 1 else f"medians of {figures['rounds']} rounds"
+
+
 def page(figures):
     about, versions = figures["machine"], figures["versions"]
     disturbed = about["disturbed"]
@@ -192,7 +196,7 @@ its mixture Q4_K_M). runnel and llama.cpp read the same file, and runnel keeps i
 
 Each program runs with one thread per core, on {about["cores"]} cores of {about["cpu"]} with
 {", ".join(about["flags"]) or "no vector instructions"}. The load average at the start was
-{about["load_average"]:.2f}.{busy} The figures are medians of {figures["rounds"]} rounds.
+{about["load_average"]:.2f}.{busy} The figures are {rounds_of(figures)}.
 In each round, the programs are measured one after the other. The numerics of runnel are {figures["numerics"]}.
 {missing(figures)}
 ## Decoding, values per second of all sequences together
