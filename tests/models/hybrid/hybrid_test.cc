@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/state/file.h"
@@ -77,6 +78,38 @@ TEST(HybridPublished, OlderKeysAreRead) {
     qwen.config["partial_rotary_factor"] = share;
     EXPECT_EQ(std::get<HybridSpec>(qwen.spec()->model).rotated, rotated * share / 0.25);
   }
+}
+
+// The rotary angles of a golden model whose own keys of them are replaced by `keys`.
+std::pair<float, int> rotary_of(const std::string& model, const Json& keys) {
+  PublishedFiles published = read_published(model);
+  for (const char* const key :
+       {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"}) {
+    published.config.erase(key);
+  }
+  published.config.update(keys);
+  const Result<Spec> spec = published.spec();
+  if (!spec.ok()) ADD_FAILURE() << spec.status().message();
+  const auto sizes = spec.ok() ? std::get<HybridSpec>(spec->model) : HybridSpec();
+  return {sizes.theta, sizes.rotated};
+}
+
+TEST(HybridPublished, RotaryAnglesAreThoseOfTransformers) {
+  const int whole =
+      std::get<HybridSpec>(read_published("hybrid_falcon_h1").spec()->model).head_size;
+  // The defaults of the classes.
+  EXPECT_EQ(rotary_of("hybrid_falcon_h1", Json::object()), (std::pair{1e4F, whole}));
+  EXPECT_EQ(rotary_of("hybrid_qwen3_5", Json::object()).first, 1e4F);
+  EXPECT_EQ(rotary_of("hybrid_lfm2", Json::object()).first, 1e6F);
+  // An object precedes keys outside of it, under both of its names.
+  for (const char* const object : {"rope_parameters", "rope_scaling"}) {
+    const Json keys = {{"rope_theta", 5.0},
+                       {object, {{"rope_type", "default"}, {"rope_theta", 50.0}}}};
+    EXPECT_EQ(rotary_of("hybrid_falcon_h1", keys).first, 50.0F) << object;
+    EXPECT_EQ(rotary_of("hybrid_qwen3_5", keys).first, 50.0F) << object;
+  }
+  // Classes other than Qwen's rotate whole heads, whatever this key says.
+  EXPECT_EQ(rotary_of("hybrid_falcon_h1", {{"partial_rotary_factor", 0.5}}).second, whole);
 }
 
 TEST(HybridPublished, DefaultPositionsAreThoseOfTheModelUpTo4096) {
