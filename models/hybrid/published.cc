@@ -308,9 +308,13 @@ void read_nemotron_h(const PublishedModel& model, HybridSpec& sizes) {
   sizes.recurrent_heads = config.integer("mamba_num_heads", 1, kMaxWidth);
   sizes.dv = config.integer("mamba_head_dim", 1, kMaxWidth);
   sizes.dk = config.integer("ssm_state_size", 1, kMaxWidth);
-  sizes.key_heads = config.integer_or("n_groups", 8, 1, kMaxWidth);
-  sizes.taps = config.integer_or("conv_kernel", kTaps, 2, kMaxTaps);
-  sizes.convolution_bias = config.boolean_or("use_conv_bias", true);
+  // Older configs have other names for some keys. transformers prefers them.
+  const auto named = [&](const char* key, const char* older) {
+    return config.find(older) != nullptr ? older : key;
+  };
+  sizes.key_heads = config.integer_or(named("n_groups", "mamba_n_groups"), 8, 1, kMaxWidth);
+  sizes.taps = config.integer_or(named("conv_kernel", "mamba_d_conv"), kTaps, 2, kMaxTaps);
+  sizes.convolution_bias = config.boolean_or(named("use_conv_bias", "mamba_conv_bias"), true);
   sizes.in_bias = sizes.out_bias = config.boolean_or("use_bias", false);
 }
 
@@ -376,6 +380,9 @@ void read_published_hybrid(const PublishedModel& given, Spec& spec) {
   read_style(model, sizes);
   if (sizes.is_mamba2()) {
     read_time_step_limit(config, "time_step_limit", sizes.dt_least, sizes.dt_most);
+  }
+  if (sizes.style == HybridStyle::kNemotronH) {  // an older name, which transformers prefers
+    read_time_step_limit(config, "mamba_dt_limit", sizes.dt_least, sizes.dt_most);
   }
   sizes.tied = !model.has("lm_head.weight");
   sizes.table_rows = model.read_vocabulary(names_of(sizes).table + ".weight",

@@ -80,6 +80,22 @@ TEST(HybridPublished, OlderKeysAreRead) {
   }
 }
 
+TEST(HybridPublished, OlderKeysOfNemotronAreRead) {
+  PublishedFiles files = read_published("hybrid_nemotron_h");
+  const auto sizes = [&] { return std::get<HybridSpec>(files.spec()->model); };
+  files.config["mamba_n_groups"] = 1;
+  files.config["mamba_d_conv"] = 5;
+  files.config["mamba_conv_bias"] = false;
+  files.config["time_step_limit"] = Json{0.1, 0.3};
+  EXPECT_EQ(sizes().key_heads, 1);
+  EXPECT_EQ(sizes().taps, 5);
+  EXPECT_FALSE(sizes().convolution_bias);
+  EXPECT_EQ(sizes().dt_least, 0.1F);
+  files.config["mamba_dt_limit"] = Json{0.2, 0.9};
+  EXPECT_EQ(sizes().dt_least, 0.2F);
+  EXPECT_EQ(sizes().dt_most, 0.9F);
+}
+
 // The rotary angles of a golden model whose own keys of them are replaced by `keys`.
 std::pair<float, int> rotary_of(const std::string& model, const Json& keys) {
   PublishedFiles published = read_published(model);
