@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "models/bundle/config.h"
 #include "models/state/file.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/bundle/published_cases.h"
@@ -126,6 +127,15 @@ TEST(HybridPublished, RotaryAnglesAreThoseOfTransformers) {
   }
   // Classes other than Qwen's rotate whole heads, whatever this key says.
   EXPECT_EQ(rotary_of("hybrid_falcon_h1", {{"partial_rotary_factor", 0.5}}).second, whole);
+}
+
+TEST(HybridConfig, TheLeastDtIsAtMostTheLargest) {
+  Json config = Json::parse(spec_to_json(small_hybrid_spec(HybridStyle::kGranite)));
+  config["model"]["dt_least"] = config["model"]["dt_most"] = 0.5;
+  EXPECT_TRUE(parse_spec(config.dump(), "config.json").ok());
+  config["model"]["dt_least"] = 0.6;
+  EXPECT_THAT(parse_spec(config.dump(), "config.json").status().message(),
+              HasSubstr("model.dt_least: expected at most model.dt_most"));
 }
 
 TEST(HybridPublished, DefaultPositionsAreThoseOfTheModelUpTo4096) {
