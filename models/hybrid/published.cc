@@ -190,6 +190,7 @@ void read_qwen35(const PublishedModel& model, HybridSpec& sizes) {
 
 void read_lfm2(const PublishedModel& model, HybridSpec& sizes) {
   const PublishedConfig& config = model.config;
+  config.allow_nothing("sliding_window", "a window of attention");
   sizes.norm_eps = config.eps_or("norm_eps", 1e-5F);
   read_attention(config, 0, sizes);
   read_rotary(config, 1e6, sizes);

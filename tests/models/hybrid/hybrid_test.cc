@@ -53,6 +53,7 @@ constexpr KeyCase kCases[] = {
     {"hybrid_granite", "logits_scaling", "0", "logits_scaling: expected a number from"},
     {"hybrid_falcon_h1", "ssm_multipliers", "[1.0]", "ssm_multipliers: expected 5 numbers"},
     {"hybrid_lfm2", "conv_L_cache", "1", "found 1"},
+    {"hybrid_lfm2", "sliding_window", "30", "a window of attention is not implemented"},
     {"hybrid_nemotron_h", "hybrid_override_pattern", "\"MX*\"", "'M', '*', '-' and 'E'"},
     {"gguf/nemotron_h_moe", "n_group", "2", "n_group: expected an integer from 1 to 1, found 2"},
     {"gguf/nemotron_h_moe", "moe_latent_size", "8", "a latent size of experts is not implemented"},
