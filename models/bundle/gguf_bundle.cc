@@ -95,7 +95,13 @@ std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
   return shape;
 }
 
-// Dimensions of size 1 may be absent, because the format does not keep trailing ones.
+// Whether the tensor can be read as `shape`. Dimensions of size 1 may be absent, because the format
+// does not keep trailing ones. But a row in blocks cannot become rows of one number.
+bool fits(const StoredTensor& stored, const std::vector<int64_t>& shape) {
+  return without_ones(stored.shape) == without_ones(shape) &&
+         (!is_blocks(stored.type) || stored.shape.back() == shape.back());
+}
+
 Status read_gguf_tensors(const WeightFiles& file, Bundle& bundle) {
   const std::vector<ExpectedTensor> expected = expected_tensors(bundle.spec);
   const std::vector<std::string> unread = unread_layers(file.metadata());
@@ -105,9 +111,9 @@ Status read_gguf_tensors(const WeightFiles& file, Bundle& bundle) {
   }
   for (const ExpectedTensor& tensor : expected) {
     if (!tensor.read) continue;
-    const std::vector<int64_t>& stored = file.tensors().find(tensor.name)->second.shape;
-    const bool fits = without_ones(stored) == without_ones(tensor.shape);
-    Result<Tensor> found = file.find(tensor.name, fits ? stored : tensor.shape);
+    const StoredTensor& stored = file.tensors().find(tensor.name)->second;
+    Result<Tensor> found =
+        file.find(tensor.name, fits(stored, tensor.shape) ? stored.shape : tensor.shape);
     if (!found.ok()) return found.status();
     found->shape = tensor.shape;
     bundle.tensors.emplace(tensor.name, std::move(*found));

@@ -17,6 +17,7 @@ namespace {
 constexpr JsonLimits kLimits{.bytes = kMaxConfigBytes, .values = 1 << 22, .depth = 16};
 constexpr size_t kMostRefused = 60;  // bytes of a value in a message
 constexpr size_t kMostLayers = 16;   // in a message
+constexpr const char* kEos = "eos_token_id";
 constexpr std::array<std::string_view, 3> kNotFinite = {"-Infinity", "Infinity", "NaN"};
 
 std::string range_text(int64_t min, int64_t max) {
@@ -280,12 +281,16 @@ Result<Spec> published_spec(const Json& config, const StoredTensors& tensors,
 Result<std::vector<int64_t>> published_eos(const Json& config, const std::string& file) {
   Faults faults(file);
   std::vector<int64_t> values;
-  const Json* const found = PublishedConfig(faults, &config).find("eos_token_id");
+  const PublishedConfig root(faults, &config);
+  const bool inside = root.find(kEos) == nullptr;
+  const PublishedConfig keys = inside ? root.object("text_config") : root;
+  if (!faults.ok()) return faults.status();
+  const Json* const found = keys.find(kEos);
   if (found == nullptr) return values;
   const Json list = found->is_array() ? *found : Json::array({*found});
   for (const Json& item : list) {
     if (!item.is_number_integer()) {
-      faults.add("eos_token_id", "a value or a list of values", describe(*found));
+      faults.add(keys.path(kEos), "a value or a list of values", describe(*found));
       return faults.status();
     }
     values.push_back(item.get<int64_t>());

@@ -99,7 +99,7 @@ Result<Spec> published_spec(const Json& config, const StoredTensors& tensors,
                             const std::string& weights, const std::string& file);
 
 // The values of eos_token_id, which is a number or a list of numbers. Any integer is accepted here.
-// Empty if the key is absent.
+// Models with images may have the key in text_config. Empty if the key is absent.
 Result<std::vector<int64_t>> published_eos(const Json& config, const std::string& file);
 
 }  // namespace runnel

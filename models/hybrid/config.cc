@@ -179,6 +179,10 @@ void read_hybrid(const Fields& root, Faults& faults, Spec& spec) {
   sizes.gated_norm = model.choice("gated_norm", kGatedNorms);
   sizes.dt_least = model.number("dt_least", sizes.dt_least, kMaxHybridNumber);
   sizes.dt_most = model.number("dt_most", sizes.dt_most, kMaxHybridNumber);
+  if (sizes.dt_least > sizes.dt_most) {
+    faults.add("model.dt_least", "at most model.dt_most",
+               std::to_string(sizes.dt_least) + " above " + std::to_string(sizes.dt_most));
+  }
   sizes.norm_eps = model.eps("norm_eps", sizes.norm_eps);
   const Fields factors = model.object(
       "factors", {"embedding", "recurrent_in", "recurrent_out", "attention_in", "attention_out",

@@ -13,6 +13,7 @@ namespace runnel {
 namespace {
 
 constexpr int kTaps = 4;
+constexpr double kTheta = 10000.0;  // of rotary angles
 constexpr int kNemotronHeadSize = 128;
 constexpr const char* kLayers = "num_hidden_layers";
 constexpr const char* kChosen = "num_experts_per_tok";
@@ -96,22 +97,21 @@ void read_layers(const PublishedConfig& config, HybridSpec& sizes) {
 
 // ---- attention ----------------------------------------------------------------------------------
 
-// Reads the rotary angles, which cover a part of each head. `share` is null if the style has no
-// such key.
-void read_rotary(const PublishedConfig& config, double theta, double share, HybridSpec& sizes) {
-  double partial = share;
+// Reads the rotary angles, as transformers does: older files have rope_scaling instead of
+// rope_parameters, and only Qwen's classes rotate a part of each head.
+void read_rotary(const PublishedConfig& config, double theta, HybridSpec& sizes) {
+  const bool is_partial = sizes.style == HybridStyle::kQwen35;
+  constexpr const char* kShare = "partial_rotary_factor";
+  theta = config.number_or("rope_theta", theta, 1.0, kMaxHybridNumber);
+  double share = is_partial ? config.number_or(kShare, 0.25, 0.0, 1.0) : 1.0;
   for (const char* const key : {"rope_parameters", "rope_scaling"}) {
     const PublishedConfig rope = config.object(key);
     for (const char* const type : {"rope_type", "type"}) rope.allow(type, {"default"});
-    if (std::string_view(key) == "rope_scaling") continue;
-    theta =
-        rope.number_or("rope_theta", config.number_or("rope_theta", theta, 1.0, kMaxHybridNumber),
-                       1.0, kMaxHybridNumber);
-    partial = rope.number_or("partial_rotary_factor",
-                             config.number_or("partial_rotary_factor", share, 0.0, 1.0), 0.0, 1.0);
+    theta = rope.number_or("rope_theta", theta, 1.0, kMaxHybridNumber);
+    if (is_partial) share = rope.number_or(kShare, share, 0.0, 1.0);
   }
   sizes.theta = static_cast<float>(theta);
-  sizes.rotated = static_cast<int>(sizes.head_size * partial);
+  sizes.rotated = static_cast<int>(sizes.head_size * share);
 }
 
 void read_attention(const PublishedConfig& config, int head_size, HybridSpec& sizes) {
@@ -178,7 +178,7 @@ void read_qwen35(const PublishedModel& model, HybridSpec& sizes) {
   }
   sizes.norm_eps = config.eps_or("rms_norm_eps", 1e-6F);
   read_attention(config, 256, sizes);
-  read_rotary(config, 10000.0, 0.25, sizes);
+  read_rotary(config, kTheta, sizes);
   sizes.recurrent_heads = config.integer_or("linear_num_value_heads", 32, 1, kMaxWidth);
   sizes.key_heads = config.integer_or("linear_num_key_heads", 16, 1, kMaxWidth);
   sizes.dk = config.integer_or("linear_key_head_dim", 128, 1, kMaxWidth);
@@ -190,9 +190,10 @@ void read_qwen35(const PublishedModel& model, HybridSpec& sizes) {
 
 void read_lfm2(const PublishedModel& model, HybridSpec& sizes) {
   const PublishedConfig& config = model.config;
+  config.allow_nothing("sliding_window", "a window of attention");
   sizes.norm_eps = config.eps_or("norm_eps", 1e-5F);
   read_attention(config, 0, sizes);
-  read_rotary(config, 1e6, 1.0, sizes);
+  read_rotary(config, 1e6, sizes);
   sizes.taps = config.integer_or("conv_L_cache", 3, 2, kMaxTaps);
   const bool bias = config.boolean_or("conv_bias", false);
   sizes.in_bias = sizes.out_bias = sizes.convolution_bias = bias;
@@ -248,7 +249,7 @@ void read_granite(const PublishedModel& model, HybridSpec& sizes) {
   sizes.ffn = config.integer_or("shared_intermediate_size", 1024, 1, kMaxFfn);
   read_attention(config, 0, sizes);
   const bool rotates = config.text_or("position_embedding_type", "nope") == "rope";
-  if (rotates) read_rotary(config, 10000.0, 1.0, sizes);
+  if (rotates) read_rotary(config, kTheta, sizes);
   sizes.attention_scale = factor_of(config, "attention_multiplier");
   read_mamba(config, sizes);
   HybridFactors& factors = sizes.factors;
@@ -264,7 +265,7 @@ void read_falcon_h1(const PublishedModel& model, HybridSpec& sizes) {
   sizes.norm_eps = config.eps_or("rms_norm_eps", 1e-5F);
   sizes.ffn = config.integer("intermediate_size", 1, kMaxFfn);
   read_attention(config, 0, sizes);
-  read_rotary(config, 1e11, 1.0, sizes);
+  read_rotary(config, kTheta, sizes);
   read_mamba(config, sizes);
   sizes.out_bias = config.boolean_or("projectors_bias", false);
   sizes.ffn_bias = config.boolean_or("mlp_bias", false);
@@ -308,9 +309,13 @@ void read_nemotron_h(const PublishedModel& model, HybridSpec& sizes) {
   sizes.recurrent_heads = config.integer("mamba_num_heads", 1, kMaxWidth);
   sizes.dv = config.integer("mamba_head_dim", 1, kMaxWidth);
   sizes.dk = config.integer("ssm_state_size", 1, kMaxWidth);
-  sizes.key_heads = config.integer_or("n_groups", 8, 1, kMaxWidth);
-  sizes.taps = config.integer_or("conv_kernel", kTaps, 2, kMaxTaps);
-  sizes.convolution_bias = config.boolean_or("use_conv_bias", true);
+  // Older configs have other names for some keys. transformers prefers them.
+  const auto named = [&](const char* key, const char* older) {
+    return config.find(older) != nullptr ? older : key;
+  };
+  sizes.key_heads = config.integer_or(named("n_groups", "mamba_n_groups"), 8, 1, kMaxWidth);
+  sizes.taps = config.integer_or(named("conv_kernel", "mamba_d_conv"), kTaps, 2, kMaxTaps);
+  sizes.convolution_bias = config.boolean_or(named("use_conv_bias", "mamba_conv_bias"), true);
   sizes.in_bias = sizes.out_bias = config.boolean_or("use_bias", false);
 }
 
@@ -376,6 +381,9 @@ void read_published_hybrid(const PublishedModel& given, Spec& spec) {
   read_style(model, sizes);
   if (sizes.is_mamba2()) {
     read_time_step_limit(config, "time_step_limit", sizes.dt_least, sizes.dt_most);
+  }
+  if (sizes.style == HybridStyle::kNemotronH) {  // an older name, which transformers prefers
+    read_time_step_limit(config, "mamba_dt_limit", sizes.dt_least, sizes.dt_most);
   }
   sizes.tied = !model.has("lm_head.weight");
   sizes.table_rows = model.read_vocabulary(names_of(sizes).table + ".weight",

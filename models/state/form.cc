@@ -9,13 +9,21 @@
 namespace runnel {
 namespace {
 
-constexpr int32_t kMagnitude = 0x7fffffff;
-constexpr int32_t kInfinite = 0x7f800000;     // magnitudes from this on are infinities and NaN
-constexpr int32_t kLeastNormal = 0x00800000;  // smaller magnitudes are subnormal or zero
 constexpr int64_t kBlockBytes = 4096;
 
-constexpr int32_t kInfinite16 = 0x7f80;  // the same for bf16
-constexpr int32_t kMagnitude16 = 0x7fff;
+// The bits of a type of numbers.
+struct Fp32 {
+  using Bits = int32_t;
+  static constexpr int32_t kMagnitude = 0x7fffffff;
+  static constexpr int32_t kInfinite = 0x7f800000;  // magnitudes from this on: infinities and NaN
+  static constexpr int32_t kLeastNormal = 0x00800000;  // smaller magnitudes: subnormal or zero
+};
+struct Bf16 {
+  using Bits = int16_t;
+  static constexpr int32_t kMagnitude = 0x7fff;
+  static constexpr int32_t kInfinite = 0x7f80;
+  static constexpr int32_t kLeastNormal = 0x0080;
+};
 
 int64_t travelling_pages(const StateLayout& layout, int64_t consumed) {
   const int64_t within = std::min(consumed, layout.positions);
@@ -47,40 +55,52 @@ void fold_entry(const std::byte* entry, int64_t dk, int64_t dv, std::byte* s, st
   }
 }
 
+template <typename Type>
 int32_t magnitude_at(std::span<const std::byte> numbers, size_t at) {
-  int32_t bits = 0;
+  typename Type::Bits bits = 0;
   std::memcpy(&bits, numbers.data() + at, sizeof(bits));
-  return bits & kMagnitude;
+  return bits & Type::kMagnitude;
 }
 
-bool is_subnormal(int32_t magnitude) { return (magnitude > 0) & (magnitude < kLeastNormal); }
+template <typename Type>
+bool is_subnormal(int32_t magnitude) {
+  return (magnitude > 0) & (magnitude < Type::kLeastNormal);
+}
 
-// No branch, no store, and integers of one width, so that compilers vectorize it.
+// No branch, no store, and counts of one width, so that compilers vectorize it.
+template <typename Type>
 PartNumbers look_at(std::span<const std::byte> numbers) {
   int32_t infinite = 0;
   int32_t subnormal = 0;
-  for (size_t at = 0; at < numbers.size(); at += 4) {
-    const int32_t magnitude = magnitude_at(numbers, at);
-    infinite |= static_cast<int32_t>(magnitude >= kInfinite);
-    subnormal += static_cast<int32_t>(is_subnormal(magnitude));
+  for (size_t at = 0; at < numbers.size(); at += sizeof(typename Type::Bits)) {
+    const int32_t magnitude = magnitude_at<Type>(numbers, at);
+    infinite |= static_cast<int32_t>(magnitude >= Type::kInfinite);
+    subnormal += static_cast<int32_t>(is_subnormal<Type>(magnitude));
   }
   return {.finite = infinite == 0, .subnormal = subnormal};
 }
 
-bool is_finite_bf16(std::span<const std::byte> numbers) {
-  int32_t infinite = 0;
-  for (size_t at = 0; at < numbers.size(); at += 2) {
-    int16_t bits = 0;
-    std::memcpy(&bits, numbers.data() + at, sizeof(bits));
-    infinite |= static_cast<int32_t>((bits & kMagnitude16) >= kInfinite16);
+template <typename Type>
+void flush(std::span<std::byte> numbers) {
+  constexpr size_t kBytes = sizeof(typename Type::Bits);
+  for (size_t at = 0; at < numbers.size(); at += kBytes) {
+    if (is_subnormal<Type>(magnitude_at<Type>(numbers, at))) {
+      std::memset(numbers.data() + at, 0, kBytes);
+    }
   }
-  return infinite == 0;
 }
 
-void flush(std::span<std::byte> numbers) {
-  for (size_t at = 0; at < numbers.size(); at += 4) {
-    if (is_subnormal(magnitude_at(numbers, at))) std::memset(numbers.data() + at, 0, 4);
+template <typename Type>
+PartNumbers flush_numbers(const StatePart& part, std::span<std::byte> state) {
+  PartNumbers found;
+  PartWalk walk(part, state);
+  for (auto block = walk.next(kBlockBytes); !block.empty(); block = walk.next(kBlockBytes)) {
+    const PartNumbers here = look_at<Type>(block);
+    if (here.subnormal > 0) flush<Type>(block);
+    found.subnormal += here.subnormal;
+    found.finite = found.finite && here.finite;
   }
+  return found;
 }
 
 }  // namespace
@@ -171,20 +191,9 @@ std::span<std::byte> PartWalk::next(int64_t most) {
 }
 
 PartNumbers flush_subnormals(const StatePart& part, std::span<std::byte> state) {
-  PartNumbers found;
-  if (part.type != DType::kF32 && part.type != DType::kBF16) return found;
-  PartWalk walk(part, state);
-  for (auto block = walk.next(kBlockBytes); !block.empty(); block = walk.next(kBlockBytes)) {
-    if (part.type == DType::kBF16) {
-      found.finite = found.finite && is_finite_bf16(block);
-      continue;
-    }
-    const PartNumbers here = look_at(block);
-    if (here.subnormal > 0) flush(block);
-    found.subnormal += here.subnormal;
-    found.finite = found.finite && here.finite;
-  }
-  return found;
+  if (part.type == DType::kF32) return flush_numbers<Fp32>(part, state);
+  if (part.type == DType::kBF16) return flush_numbers<Bf16>(part, state);
+  return {};
 }
 
 }  // namespace runnel

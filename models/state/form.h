@@ -59,8 +59,8 @@ struct PartNumbers {
   int64_t subnormal = 0;
 };
 
-// Examines every number of a part of fp32 or bf16, and flushes subnormal fp32 numbers to zero,
-// because they would make steps many times slower.
+// Examines every number of a part of fp32 or bf16, and flushes subnormal numbers to zero, because
+// they would make steps many times slower. A subnormal bf16 number is also one when widened.
 PartNumbers flush_subnormals(const StatePart& part, std::span<std::byte> state);
 
 }  // namespace runnel

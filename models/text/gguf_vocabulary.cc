@@ -156,16 +156,19 @@ class Reader {
     return -1;
   }
 
-  bool is_set(const char* key, bool otherwise) const {
+  bool is_set(const char* key, bool otherwise) {
     const Json* const found = find(key);
-    return found == nullptr ? otherwise : *found == true;
+    if (found == nullptr) return otherwise;
+    if (!found->is_boolean()) faults_.add(key, "true or false", describe(*found));
+    return *found == true;
   }
 
   // If the file asks for a value before or after each text, it must name that value.
   void read_begin_and_end() {
     const int32_t bos = value_of("tokenizer.ggml.bos_token_id");
     const int32_t eos = value_of("tokenizer.ggml.eos_token_id");
-    for (const int32_t value : {eos, value_of("tokenizer.ggml.eot_token_id")}) {
+    for (const int32_t value :
+         {eos, value_of("tokenizer.ggml.eot_token_id"), value_of("tokenizer.ggml.eom_token_id")}) {
       if (value >= 0) eos_.push_back(value);
     }
     const bool begins = bos >= 0 && split_ != nullptr && split_->begins;

@@ -75,9 +75,7 @@ class Hybrid:
         self.heads, self.kv = c["num_attention_heads"], c["num_key_value_heads"]
         self.size = c.get("head_dim") or self.width // self.heads
         rope = c.get("rope_parameters") or {}
-        self.theta = (
-            rope.get("rope_theta") or c.get("rope_theta") or {"falcon_h1": 1e11, "lfm2": 1e6}.get(self.type, 1e4)
-        )
+        self.theta = rope.get("rope_theta") or c.get("rope_theta") or {"lfm2": 1e6}.get(self.type, 1e4)
         self.rotated = int(self.size * (rope.get("partial_rotary_factor") or (0.25 if self.qwen else 1.0)))
         if self.nemotron or (self.granite and c.get("position_embedding_type", "nope") != "rope"):
             self.rotated = 0

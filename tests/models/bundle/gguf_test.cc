@@ -232,6 +232,52 @@ TEST(Gguf, ShapesFollowFromTheKeys) {
               HasSubstr("m.gguf: tensor 'blk.0.channel_mix_key.weight': expected shape [81, "));
 }
 
+// An RWKV-7 of width 32 and rank 1 without a vocabulary. `w2`, with dimensions in the order of the
+// file, takes the place of its tensor of the decay, whose rows have one number.
+std::string rwkv7_of_rank_1(const GgufTensor& w2) {
+  GgufWriter writer;
+  writer.text("general.architecture", "rwkv7").number("rwkv7.block_count", 1U);
+  for (const char* const key : {"embedding_length", "feed_forward_length", "wkv.head_size"}) {
+    writer.number("rwkv7." + std::string(key), 32U);
+  }
+  for (const char* const name : {"decay", "iclr", "value_residual_mix", "gate"}) {
+    writer.number("rwkv7.attention." + std::string(name) + "_lora_rank", 1U);
+  }
+  Spec spec;
+  spec.vocabulary = 5;
+  spec.head = {HeadKind::kCategorical, 5, 0};
+  spec.model = Rwkv7Spec{.names = Rwkv7Names::kGguf,
+                         .layers = 1,
+                         .width = 32,
+                         .heads = 1,
+                         .value_width = 32,
+                         .ffn = 32,
+                         .ranks = {.decay = 1, .rate = 1, .value = 1, .gate = 1},
+                         .table_rows = 5};
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    if (!tensor.read) continue;
+    const std::vector<uint64_t> shape(tensor.shape.rbegin(), tensor.shape.rend());
+    writer.tensor(tensor.name == w2.name
+                      ? w2
+                      : GgufTensor{tensor.name, kF32, shape, zeros(4 * tensor.elements())});
+  }
+  return writer.file();
+}
+
+TEST(Gguf, ARowInBlocksIsNotReadAsRowsOfOneNumber) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/m.gguf";
+  const std::string name = "blk.0.time_mix_w2.weight";
+  for (const std::vector<uint64_t>& shape : std::vector<std::vector<uint64_t>>{{1, 32}, {32}}) {
+    write_file(path, rwkv7_of_rank_1({name, kF32, shape, zeros(128)}));
+    const Result<Bundle> bundle = load_bundle(path);
+    EXPECT_TRUE(bundle.ok()) << bundle.status().message();
+  }
+  write_file(path, rwkv7_of_rank_1({name, kQ8_0, {32}, zeros(34)}));
+  EXPECT_THAT(load_bundle(path).status().message(),
+              HasSubstr("tensor '" + name + "': expected shape [32, 1], found [32]"));
+}
+
 TEST(Gguf, TheFamilyMustBeKnown) {
   const TempDir dir;
   const std::string path = dir.path() + "/m.gguf";

@@ -399,6 +399,21 @@ TEST_F(PublishedDirectory, GenerationConfigNamesTheValuesThatEndTexts) {
               HasSubstr("generation_config.json: eos_token_id: expected a value or a list"));
 }
 
+// As in Qwen3.5, whose config.json also describes a vision model.
+TEST(Published, EosIsReadFromTheTextConfigUnlessItIsOutside) {
+  const std::string file = kFile;
+  const auto eos = [&](const char* config) { return published_eos(Json::parse(config), file); };
+  EXPECT_EQ(*eos(R"({"text_config": {"eos_token_id": 7}})"), std::vector<int64_t>{7});
+  EXPECT_EQ(*eos(R"({"eos_token_id": null, "text_config": {"eos_token_id": [7, 3]}})"),
+            (std::vector<int64_t>{7, 3}));
+  EXPECT_EQ(*eos(R"({"eos_token_id": 2, "text_config": {"eos_token_id": 7}})"),
+            std::vector<int64_t>{2});
+  EXPECT_EQ(*eos(R"({"text_config": {}})"), std::vector<int64_t>());
+  EXPECT_THAT(eos(R"({"text_config": {"eos_token_id": "</s>"}})").status().message(),
+              HasSubstr("config.json: text_config.eos_token_id: expected a value or a list"));
+  EXPECT_FALSE(eos(R"({"text_config": 5})").ok());
+}
+
 // Rows beyond the tokenizer's values are padding.
 TEST_F(PublishedDirectory, ItsTokenizerDefinesText) {
   Mamba2Spec sizes = mamba2_sizes(Mamba2Names::kHuggingFace);

@@ -8,8 +8,10 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "models/bundle/config.h"
 #include "models/state/file.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/models/bundle/published_cases.h"
@@ -51,6 +53,7 @@ constexpr KeyCase kCases[] = {
     {"hybrid_granite", "logits_scaling", "0", "logits_scaling: expected a number from"},
     {"hybrid_falcon_h1", "ssm_multipliers", "[1.0]", "ssm_multipliers: expected 5 numbers"},
     {"hybrid_lfm2", "conv_L_cache", "1", "found 1"},
+    {"hybrid_lfm2", "sliding_window", "30", "a window of attention is not implemented"},
     {"hybrid_nemotron_h", "hybrid_override_pattern", "\"MX*\"", "'M', '*', '-' and 'E'"},
     {"gguf/nemotron_h_moe", "n_group", "2", "n_group: expected an integer from 1 to 1, found 2"},
     {"gguf/nemotron_h_moe", "moe_latent_size", "8", "a latent size of experts is not implemented"},
@@ -77,6 +80,63 @@ TEST(HybridPublished, OlderKeysAreRead) {
     qwen.config["partial_rotary_factor"] = share;
     EXPECT_EQ(std::get<HybridSpec>(qwen.spec()->model).rotated, rotated * share / 0.25);
   }
+}
+
+TEST(HybridPublished, OlderKeysOfNemotronAreRead) {
+  PublishedFiles files = read_published("hybrid_nemotron_h");
+  const auto sizes = [&] { return std::get<HybridSpec>(files.spec()->model); };
+  files.config["mamba_n_groups"] = 1;
+  files.config["mamba_d_conv"] = 5;
+  files.config["mamba_conv_bias"] = false;
+  files.config["time_step_limit"] = Json{0.1, 0.3};
+  EXPECT_EQ(sizes().key_heads, 1);
+  EXPECT_EQ(sizes().taps, 5);
+  EXPECT_FALSE(sizes().convolution_bias);
+  EXPECT_EQ(sizes().dt_least, 0.1F);
+  files.config["mamba_dt_limit"] = Json{0.2, 0.9};
+  EXPECT_EQ(sizes().dt_least, 0.2F);
+  EXPECT_EQ(sizes().dt_most, 0.9F);
+}
+
+// The rotary angles of a golden model whose own keys of them are replaced by `keys`.
+std::pair<float, int> rotary_of(const std::string& model, const Json& keys) {
+  PublishedFiles published = read_published(model);
+  for (const char* const key :
+       {"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"}) {
+    published.config.erase(key);
+  }
+  published.config.update(keys);
+  const Result<Spec> spec = published.spec();
+  if (!spec.ok()) ADD_FAILURE() << spec.status().message();
+  const auto sizes = spec.ok() ? std::get<HybridSpec>(spec->model) : HybridSpec();
+  return {sizes.theta, sizes.rotated};
+}
+
+TEST(HybridPublished, RotaryAnglesAreThoseOfTransformers) {
+  const int whole =
+      std::get<HybridSpec>(read_published("hybrid_falcon_h1").spec()->model).head_size;
+  // The defaults of the classes.
+  EXPECT_EQ(rotary_of("hybrid_falcon_h1", Json::object()), (std::pair{1e4F, whole}));
+  EXPECT_EQ(rotary_of("hybrid_qwen3_5", Json::object()).first, 1e4F);
+  EXPECT_EQ(rotary_of("hybrid_lfm2", Json::object()).first, 1e6F);
+  // An object precedes keys outside of it, under both of its names.
+  for (const char* const object : {"rope_parameters", "rope_scaling"}) {
+    const Json keys = {{"rope_theta", 5.0},
+                       {object, {{"rope_type", "default"}, {"rope_theta", 50.0}}}};
+    EXPECT_EQ(rotary_of("hybrid_falcon_h1", keys).first, 50.0F) << object;
+    EXPECT_EQ(rotary_of("hybrid_qwen3_5", keys).first, 50.0F) << object;
+  }
+  // Classes other than Qwen's rotate whole heads, whatever this key says.
+  EXPECT_EQ(rotary_of("hybrid_falcon_h1", {{"partial_rotary_factor", 0.5}}).second, whole);
+}
+
+TEST(HybridConfig, TheLeastDtIsAtMostTheLargest) {
+  Json config = Json::parse(spec_to_json(small_hybrid_spec(HybridStyle::kGranite)));
+  config["model"]["dt_least"] = config["model"]["dt_most"] = 0.5;
+  EXPECT_TRUE(parse_spec(config.dump(), "config.json").ok());
+  config["model"]["dt_least"] = 0.6;
+  EXPECT_THAT(parse_spec(config.dump(), "config.json").status().message(),
+              HasSubstr("model.dt_least: expected at most model.dt_most"));
 }
 
 TEST(HybridPublished, DefaultPositionsAreThoseOfTheModelUpTo4096) {

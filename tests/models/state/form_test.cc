@@ -107,5 +107,31 @@ TEST(StateForm, SmallNumbersBecomeZerosAndOthersStay) {
   }
 }
 
+// Subnormal bf16 numbers would be subnormal fp32 numbers in a kernel.
+TEST(StateForm, SmallNumbersOfACacheBecomeZerosToo) {
+  const StatePart part = {.name = "layers.0.keys",
+                          .type = DType::kBF16,
+                          .shape = {2, 1, 3, 1000},
+                          .stride = 6008,
+                          .paged = true};
+  constexpr uint16_t kLeast = 0x0080, kLargestSubnormal = 0x007f, kSign = 0x8000;
+  std::vector<uint16_t> state(2 * 3004, kLeast | kSign);
+  for (const size_t at : {0, 2048, 2999, 3004, 6003}) {
+    state[at] = at % 2 == 0 ? kLargestSubnormal : kSign | 1;
+  }
+  state[7] = kSign;                 // -0
+  state[3000] = kLargestSubnormal;  // in the gap after the first page
+  std::vector<uint16_t> expected = state;
+  for (const size_t at : {0, 2048, 2999, 3004, 6003}) expected[at] = 0;
+  const PartNumbers found = flush_subnormals(part, std::as_writable_bytes(std::span(state)));
+  EXPECT_TRUE(found.finite);
+  EXPECT_EQ(found.subnormal, 5);
+  EXPECT_EQ(state, expected);
+  for (const uint16_t wrong : {0x7f80, 0xff80, 0x7fc0}) {
+    state[5000] = wrong;
+    EXPECT_FALSE(flush_subnormals(part, std::as_writable_bytes(std::span(state))).finite);
+  }
+}
+
 }  // namespace
 }  // namespace runnel

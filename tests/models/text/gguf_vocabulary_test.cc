@@ -122,6 +122,15 @@ TEST(GgufVocabulary, AddsTheFirstValueWhereTheFileAsks) {
   }
 }
 
+TEST(GgufVocabulary, TheEndsOfATurnAndOfAMessageEndATextToo) {
+  Json metadata = gpt2();
+  metadata["tokenizer.ggml.eot_token_id"] = 256;
+  metadata["tokenizer.ggml.eom_token_id"] = 65;
+  const auto found = read_gguf_vocabulary(metadata, "m.gguf");
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->eos, (std::vector<int32_t>{257, 256, 65}));
+}
+
 TEST(GgufVocabulary, SomeSplitsAddAFirstValueUnlessTheFileDisablesIt) {
   Json metadata = gpt2();
   metadata["tokenizer.ggml.pre"] = "lfm2";
@@ -224,6 +233,10 @@ TEST(GgufVocabulary, RefusesUnsupportedFiles) {
   EXPECT_THAT(fault_with(rwkv(), "tokenizer.ggml.eos_token_id", 260),
               HasSubstr("eos_token_id: expected a value below 260, found 260"));
   EXPECT_THAT(fault_with(gpt2(), "tokenizer.ggml.merges", {"x y"}), HasSubstr("merges"));
+  EXPECT_THAT(fault_with(gpt2(), "tokenizer.ggml.add_bos_token", 1),
+              HasSubstr("tokenizer.ggml.add_bos_token: expected true or false, found 1"));
+  EXPECT_THAT(fault_with(rwkv(), "tokenizer.ggml.add_eos_token", "yes"),
+              HasSubstr("tokenizer.ggml.add_eos_token: expected true or false, found"));
   Json metadata = rwkv();
   metadata["tokenizer.ggml.tokens"][5] = "\\xg1";
   EXPECT_THAT(fault_of(metadata), HasSubstr("tokenizer.ggml.tokens: token 5: expected 1 to 1024"));
