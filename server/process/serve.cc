@@ -274,7 +274,6 @@ Status serve_as_lame_duck(Server& server, Duration period, const EventLog& log, 
     server.tend();
     failure = server.failure();
   }
-  stop.spare_second(false);
   return failure;
 }
 
@@ -346,6 +345,7 @@ int start_and_serve(const Process& process, const Rereading& rereading,
     const Duration lame_duck = milliseconds_of(config, limits::kLameDuckMs);
     failure = serve_as_lame_duck(server, lame_duck, log, stop);
   }
+  stop.spare_second(false);  // also after a failure without a lame-duck period
   if (!failure.ok()) failed(log, kExitDevice, failure);
   is_ending = true;
   reloader.stop();
