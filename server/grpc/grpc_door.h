@@ -76,8 +76,8 @@ class GrpcDoor {
   void tend();
 
   // Sets the memory that the process may use besides the memory that its calls hold. If traffic
-  // makes the process exceed it, the connections that cause this are cut off. Any thread may call
-  // this.
+  // makes the process exceed it, the connections that cause this are cut off. An empty allowance:
+  // none are cut off because of memory. Any thread may call this.
   void allow_memory(const MemoryAllowance& allowance) { memory_watch_.allow(allowance); }
 
   // Any thread may call this while the door is open.

@@ -18,6 +18,10 @@ namespace {
 // Longer than a scheduler waits for its device.
 constexpr auto kLastModel = std::chrono::seconds(70);
 
+// Names in a message. The metadata of a status has its message up to three times, and clients of
+// gRPC refuse more than 8 KiB of metadata.
+constexpr size_t kMostNamed = 16;
+
 // The memory of a description: of its short fields and aliases, and of each symbol besides its
 // bytes.
 constexpr int64_t kDescribedAnyway = 4096 + kMaxAliases * 2 * (kMaxNameLength + 96);
@@ -40,9 +44,15 @@ void add_counts(ModelFigures& sum, const CallMetrics& calls, const EngineMetrics
 }
 
 std::string names_of(const ServedModels::ByName& models) {
+  if (models.empty()) return "none";
   std::string names;
-  for (const auto& [name, model] : models) names += (names.empty() ? "" : ", ") + quote(name);
-  return names.empty() ? "none" : names;
+  size_t left = models.size();
+  for (const auto& [name, model] : models) {
+    if (models.size() - left == kMostNamed) return names + " and " + std::to_string(left) + " more";
+    names += (names.empty() ? "" : ", ") + quote(name);
+    --left;
+  }
+  return names;
 }
 
 Status no_model(const std::string& name, const ServedModels::ByName& models) {

@@ -34,6 +34,10 @@ std::string reason(int error) {
 // Returns a socket, or none and the reason in `error`.
 Descriptor listen_at(const sockaddr* at, socklen_t size, int& error) {
   Descriptor socket(::socket(at->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.is_open()) {  // the calls below would replace errno
+    error = errno;
+    return {};
+  }
   const int on = 1;
   const int off = 0;
   if (at->sa_family != AF_UNIX) {
@@ -42,19 +46,17 @@ Descriptor listen_at(const sockaddr* at, socklen_t size, int& error) {
   if (at->sa_family == AF_INET6) {  // [::] accepts IPv4, too
     setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
-  if (socket.is_open() && bind(socket.get(), at, size) == 0 &&
-      listen(socket.get(), SOMAXCONN) == 0) {
-    return socket;
-  }
+  if (bind(socket.get(), at, size) == 0 && listen(socket.get(), SOMAXCONN) == 0) return socket;
   error = errno;
   return {};
 }
 
-// Removes the socket file of a process that has ended. A file on which somebody listens stays.
+// Removes the socket file of a process that has ended. A file on which somebody listens stays. Does
+// not wait for a process that accepts no connections.
 void remove_stale(const sockaddr_un& at) {
   struct stat info{};
   if (lstat(at.sun_path, &info) != 0 || !S_ISSOCK(info.st_mode)) return;
-  const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const bool answers =
       connect(probe.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)) == 0;
   if (!answers && errno == ECONNREFUSED) unlink(at.sun_path);

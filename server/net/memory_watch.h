@@ -22,7 +22,8 @@ class MemoryWatch {
   // Opens /proc/self/statm. If that fails, there is never an excess.
   MemoryWatch();
 
-  // Sets the allowance. Before the first call there is never an excess. Any thread may call this.
+  // Sets the allowance. There is never an excess before the first call, and while `fixed` is 0. Any
+  // thread may call this.
   void allow(const MemoryAllowance& allowance);
 
   // The resident bytes beyond the allowance for these connections and calls plus `more` bytes. 0 or

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "server/host/process_figures.h"
+#include "server/process/thread_room.h"
 #include "server/process/update_models.h"
 
 namespace runnel {
@@ -35,6 +37,10 @@ Result<ServedModel> ModelLoader::load(const ModelConfig& from, const ShowLoading
   } catch (const std::bad_alloc&) {
     loaded =
         Status(Code::kResourceExhausted, from.path + ": there is not enough memory to load it");
+  } catch (const std::system_error& error) {
+    loaded =
+        Status(Code::kResourceExhausted,
+               from.path + ": the system gives no thread: " + error.what() + limits_on_threads());
   }
   if (show) show(0, 0);
   if (!loaded.ok()) return loaded;

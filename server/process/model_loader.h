@@ -31,8 +31,8 @@ class ModelLoader {
         log_(log),
         stopped_(std::move(stopped)) {}
 
-  // Blocks. Only one thread at a time may call this. Errors of load_model(), and CANCELLED once it
-  // is stopped.
+  // Blocks. Only one thread at a time may call this. Errors of load_model(), RESOURCE_EXHAUSTED if
+  // the system has no memory or thread for the model, and CANCELLED once it is stopped.
   Result<ServedModel> load(const ModelConfig& from, const ShowLoading& show = {}) const;
 
  private:

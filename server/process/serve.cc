@@ -11,6 +11,7 @@
 
 #include "base/chat_limits.h"
 #include "base/stop_limits.h"
+#include "base/within_memory.h"
 #include "config/field.h"
 #include "server/grpc/library_log.h"
 #include "server/host/kept_sessions.h"
@@ -150,13 +151,22 @@ Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereadi
     log.warn("reload", {{"message", failed.message()}});
     return failed;
   }
-  ReloadReport report = update_models(server.models(), wanted->models,
-                                      [&](const ModelConfig& from) { return loader.load(from); });
-  report.needs_restart = changed_fields(config, *wanted);
-  log_report(report, log);
-  const auto all = server.models().all();
-  for (const auto* names : {&report.added, &report.replaced}) {
-    for (const std::string& name : *names) log_model(*all->at(name), log);
+  // Nobody knows how much memory a model takes. Without an allowance, this memory does not count as
+  // that of a flood. bound_memory() sets the allowance again.
+  const auto load = [&](const ModelConfig& from) {
+    server.allow_memory({});
+    return loader.load(from);
+  };
+  Result<ReloadReport> report = within_memory([&]() -> Result<ReloadReport> {
+    return update_models(server.models(), wanted->models, load);
+  });
+  if (report.ok()) {
+    report->needs_restart = changed_fields(config, *wanted);
+    log_report(*report, log);
+    const auto all = server.models().all();
+    for (const auto* names : {&report->added, &report->replaced}) {
+      for (const std::string& name : *names) log_model(*all->at(name), log);
+    }
   }
   if (Status s = bound_memory(config, server, log); !s.ok()) {
     log.warn("memory", {{"message", s.message()}});
@@ -264,7 +274,6 @@ Status serve_as_lame_duck(Server& server, Duration period, const EventLog& log, 
     server.tend();
     failure = server.failure();
   }
-  stop.spare_second(false);
   return failure;
 }
 
@@ -336,6 +345,7 @@ int start_and_serve(const Process& process, const Rereading& rereading,
     const Duration lame_duck = milliseconds_of(config, limits::kLameDuckMs);
     failure = serve_as_lame_duck(server, lame_duck, log, stop);
   }
+  stop.spare_second(false);  // also after a failure without a lame-duck period
   if (!failure.ok()) failed(log, kExitDevice, failure);
   is_ending = true;
   reloader.stop();

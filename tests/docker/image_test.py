@@ -201,6 +201,16 @@ class Promises(unittest.TestCase):
             self.assertEqual({"".join(pair) for pair in given}, read - {"RUNNEL_SERVER"})
             self.assertIn("127.0.0.1:8000", recipe)
 
+    def test_compose_reads_no_variable_that_the_commands_read(self):
+        # A folder that is exported for compose as RUNNEL_TLS would make every command of the same shell fail.
+        flags = set(re.findall(r"RUNNEL_\w+", (ROOT / "cli" / "common_flags.cc").read_text()))
+        self.assertIn("RUNNEL_TLS", flags)
+        used = set(re.findall(r"\$\{(RUNNEL_\w+)", "".join(COMPOSE)))
+        self.assertEqual(used & flags, set())
+        [documented] = re.findall(r"export (RUNNEL_HOST=.*)", DEPLOY)
+        self.assertEqual(set(re.findall(r"(RUNNEL_\w+)=", documented)), used)
+        self.assertEqual(set(re.findall(r"^# +export (RUNNEL_\w+)=", COMPOSE[1], re.MULTILINE)), used)
+
 
 if __name__ == "__main__":
     RUNNEL = str(pathlib.Path(sys.argv.pop(1)).resolve())

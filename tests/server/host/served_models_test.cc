@@ -17,6 +17,7 @@
 namespace runnel {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 TEST(ServedModels, AreFoundByNameOnceOpen) {
@@ -33,6 +34,20 @@ TEST(ServedModels, NamesAreUnique) {
   ServedModels models;
   EXPECT_TRUE(models.add(served_fake("a")).ok());
   EXPECT_EQ(models.add(served_fake("a")).code(), Code::kAlreadyExists);
+}
+
+TEST(ServedModels, AMessageNamesTheFirstOfManyModels) {
+  ServedModels models;
+  models.open();
+  for (char last = 'a'; last <= 'q'; ++last) {
+    EXPECT_TRUE(models.add(served_fake(std::string(50, 'm') + last)).ok());
+    if (last != 'p') continue;
+    EXPECT_THAT(models.find({}, "x").status().message(),
+                EndsWith("mo', '" + std::string(50, 'm') + "p'"));
+  }
+  EXPECT_TRUE(models.add(served_fake(std::string(50, 'm') + "r")).ok());
+  EXPECT_THAT(models.find({}, "x").status().message(), EndsWith("mp' and 2 more"));
+  EXPECT_THAT(models.find({}, "").status().message(), EndsWith("mp' and 2 more"));
 }
 
 TEST(ServedModels, AModelThatACallerMayNotUseIsNotFound) {

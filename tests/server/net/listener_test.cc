@@ -3,17 +3,24 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <ifaddrs.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <mutex>
 #include <sstream>
+#include <thread>
 
 #include "tests/base/test_files.h"
 #include "tests/server/test_models.h"
@@ -207,6 +214,57 @@ TEST(ListenOn, ReplacesASocketFileThatNobodyListensOn) {
   const auto second = listen_on(address);
   ASSERT_TRUE(second.ok()) << second.status().message();
   EXPECT_FALSE(listen_on(address).ok());
+}
+
+// Has the system refuse sockets of IPv6 to the calling thread, as on a machine without IPv6. False
+// if the system cannot do this.
+bool forbid_ipv6() {
+  std::array<sock_filter, 6> steps = {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog filter = {.len = steps.size(), .filter = steps.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST(ListenOn, AMachineWithoutIpv6ListensOnIpv4) {
+  bool forbidden = false;
+  std::thread([&] {
+    forbidden = forbid_ipv6();
+    if (!forbidden) return;
+    EXPECT_THAT(listen_on("[::1]:0").status().message(), HasSubstr("Address family not supported"));
+    for (const char* address : {"0.0.0.0:0", "[::]:0"}) {
+      const auto sockets = listen_on(address);
+      ASSERT_TRUE(sockets.ok()) << sockets.status().message();
+      EXPECT_EQ(sockets->sockets.size(), 1U);
+      EXPECT_TRUE(connect_to(sockets->address).is_open());
+    }
+  }).join();
+  if (!forbidden) GTEST_SKIP() << "this system has no filters of system calls";
+}
+
+TEST(ListenOn, DoesNotWaitForAProcessThatAcceptsNoConnections) {
+  const TestFolder folder;
+  const std::string path = folder.path("socket");
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  path.copy(at.sun_path, sizeof(at.sun_path) - 1);
+  const auto* const address = reinterpret_cast<const sockaddr*>(&at);
+  const Descriptor busy(::socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(bind(busy.get(), address, sizeof(at)), 0);
+  ASSERT_EQ(listen(busy.get(), 0), 0);
+  std::vector<Descriptor> waiting;
+  do {
+    waiting.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+  } while (connect(waiting.back().get(), address, sizeof(at)) == 0);
+  ASSERT_EQ(errno, EAGAIN);
+  EXPECT_THAT(listen_on("unix:" + path).status().message(), HasSubstr("already in use"));
+  EXPECT_TRUE(std::filesystem::exists(path));
 }
 
 // A listener whose process uses more memory than its connections explain. While `flooded`, the

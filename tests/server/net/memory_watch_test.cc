@@ -16,6 +16,8 @@ TEST(MemoryWatch, CountsWhatIsResidentBeyondTheAllowance) {
   EXPECT_NEAR(static_cast<double>(excess), static_cast<double>(resident - resident / 2), 1 << 22);
   EXPECT_NEAR(static_cast<double>(watch.excess(3, 5, 7)), static_cast<double>(excess - 3507),
               1 << 20);
+  watch.allow({});
+  EXPECT_EQ(watch.excess(0, 0, 0), 0) << "nothing is allowed any more";
 }
 
 }  // namespace

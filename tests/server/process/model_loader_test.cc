@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <sstream>
+#include <system_error>
 
 #include "server/process/update_models.h"
 #include "tests/engine/fake_model.h"
@@ -75,6 +77,19 @@ TEST_F(ModelLoaderTest, CanBeStoppedInTheMiddleOfAFile) {
   const auto stop = [&](int64_t, int64_t) { stopped = true; };
   const Result<ServedModel> loaded = load([&] { return stopped; }, stop);
   EXPECT_EQ(loaded.status().code(), Code::kCancelled);
+}
+
+// A reload must go on with its other models, as after any model that does not load.
+TEST_F(ModelLoaderTest, AModelForWhichThereIsNoThreadIsRefused) {
+  const ModelFactory no_thread = [](const Bundle&, const ServerConfig&,
+                                    const ModelLimits&) -> Result<LoadedModel> {
+    throw std::system_error(EAGAIN, std::generic_category());
+  };
+  const auto never = [] { return false; };
+  const Result<ServedModel> loaded =
+      ModelLoader(config_, no_thread, clock_, log_, never).load(from_);
+  EXPECT_EQ(loaded.status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(loaded.status().message(), HasSubstr(from_.path + ": the system gives no thread"));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <latch>
 #include <memory>
 #include <thread>
@@ -31,18 +32,44 @@ Health::ServingStatus check(TestServer& test, const std::string& service) {
   return response.status();
 }
 
+constexpr std::array kServices = {"", "runnel.v1.Inference", "runnel.v1.Sessions",
+                                  "runnel.v1.Models", "runnel.v1.Admin"};
+
+// A stream of the health of a service.
+class Watch {
+ public:
+  Watch(TestServer& test, const std::string& service) {
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(service);
+    reader_ = test.health->Watch(&context_, request);
+  }
+  // The next health; UNKNOWN at the end.
+  Health::ServingStatus next() {
+    Health response;
+    return reader_->Read(&response) ? response.status() : Health::UNKNOWN;
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<Health>> reader_;
+};
+
 TEST(Health, IsNotServingUntilReadyAndAgainWhenDraining) {
   TestServer test;
-  for (const char* name : {"", "runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models"}) {
-    EXPECT_EQ(check(test, name), Health::NOT_SERVING) << name;
-  }
+  for (const char* name : kServices) EXPECT_EQ(check(test, name), Health::NOT_SERVING) << name;
   EXPECT_EQ(check(test, "other"), Health::SERVICE_UNKNOWN);
   ASSERT_TRUE(test.server.models().add(served_bundle(small_symbol_spec(), 1)).ok());
   EXPECT_EQ(check(test, ""), Health::NOT_SERVING);
   test.server.ready();
-  for (const char* name : {"", "runnel.v1.Inference", "runnel.v1.Sessions", "runnel.v1.Models"}) {
+  std::vector<std::unique_ptr<Watch>> watches;
+  for (const char* name : kServices) {
     EXPECT_EQ(check(test, name), Health::SERVING) << name;
+    watches.push_back(std::make_unique<Watch>(test, name));
+    EXPECT_EQ(watches.back()->next(), Health::SERVING) << name;
   }
+  test.server.drain(Duration(0));
+  for (const auto& watch : watches) EXPECT_EQ(watch->next(), Health::NOT_SERVING);
 }
 
 TEST(Health, AnswersWhileTheModelIsBusy) {

@@ -1,0 +1,135 @@
+// A reload that takes more memory than clients may make the server take.
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/limits.h"
+#include "config/key_file.h"
+#include "runnel/v1/admin.grpc.pb.h"
+#include "server/net/listen_socket.h"
+#include "server/process/serve.h"
+#include "tests/models/bundle/bundle_writer.h"
+#include "tests/server/grpc/test_server.h"
+
+namespace runnel {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A server in this process, whose client may reload. The model that a reload adds takes 200 MiB
+// within a second while it is loaded. Clients may make the server take about 70 MiB.
+class GrowingServer {
+ public:
+  GrowingServer() {
+    write_bundle(bundle_, small_symbol_spec(), random_tensors(small_symbol_spec(), 1));
+    config_.keys = directory_.path() + "/keys.jsonl";
+    const Status written = change_key_file(config_.keys, true, [](std::vector<KeyEntry>& all) {
+      all.emplace_back();
+      all[0].name = "root";
+      all[0].digest = digest_of_key("key");
+      all[0].admin = true;
+      return Status();
+    });
+    EXPECT_TRUE(written.ok()) << written.message();
+    config_.address = listen_on("127.0.0.1:0")->address;  // free again now
+    const auto all = all_limits();
+    const auto network = std::ranges::find(all, &limits::kNetworkBytes) - all.begin();
+    config_.limits.at(static_cast<size_t>(network)) = limits::kNetworkBytes.min;
+    config_.models = {{.name = "small", .path = bundle_}};
+    wanted_ = config_;
+    wanted_.models.push_back({.name = "large", .path = bundle_});
+    const Rereading rereading = {.read = [this] { return Result<ServerConfig>(wanted_); }};
+    thread_ = std::thread(
+        [this, rereading] { code_ = serve(config_, rereading, factory_, log_, "test"); });
+    channel_ = grpc::CreateChannel(config_.address, grpc::InsecureChannelCredentials());
+  }
+  // Makes the device fail, which ends the server.
+  ~GrowingServer() {
+    fails_ = true;
+    grpc::ClientContext context;
+    prepare(context);
+    v1::GenerateRequest request = generate_request({1}, 3);
+    request.set_model("small");
+    const auto reader = v1::Inference::NewStub(channel_)->Generate(&context, request);
+    v1::GenerateResponse response;
+    while (reader->Read(&response)) {
+    }
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+    thread_.join();
+    EXPECT_EQ(code_, 3) << text_.str();
+    EXPECT_THAT(text_.str(), Not(HasSubstr("warn flood")));
+  }
+
+  // Sends 256 KiB. Returns the status.
+  grpc::StatusCode send_much() const {
+    grpc::ClientContext context;
+    prepare(context);
+    v1::GetModelRequest request;
+    request.set_name(std::string(256 << 10, 'x'));
+    v1::ModelInfo model;
+    return v1::Models::NewStub(channel_)->GetModel(&context, request, &model).error_code();
+  }
+  grpc::Status reload() const {
+    grpc::ClientContext context;
+    prepare(context);
+    v1::ReloadResponse report;
+    return v1::Admin::NewStub(channel_)->Reload(&context, {}, &report);
+  }
+
+ private:
+  static void prepare(grpc::ClientContext& context) {
+    context.AddMetadata("authorization", "Bearer key");
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  }
+  Result<LoadedModel> make(const Bundle& bundle, ModelLimits limits) {
+    for (int i = 0; bundle.spec.name == "large" && i < 50; ++i) {
+      memory_.emplace_back(4 << 20, 'm');
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    limits.slots = 4;
+    auto model = std::make_unique<FakeModel>(bundle.spec, limits);
+    model->fails = [this] { return fails_.load(); };
+    return LoadedModel{nullptr, std::move(model)};
+  }
+
+  const TempDir directory_;
+  const std::string bundle_ = directory_.path() + "/bundle";
+  ServerConfig config_, wanted_;
+  std::ostringstream text_;
+  const EventLog log_{"info", false, text_};
+  const ModelFactory factory_ = [this](const Bundle& bundle, const ServerConfig&,
+                                       const ModelLimits& limits) { return make(bundle, limits); };
+  std::vector<std::string> memory_;
+  std::atomic<bool> fails_{false};
+  int code_ = -1;
+  std::thread thread_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+TEST(ReloadMemory, CutsOffNobody) {
+  GrowingServer server;
+  ASSERT_TRUE(eventually([&] { return server.send_much() == grpc::StatusCode::NOT_FOUND; }));
+  std::atomic<bool> over{false};
+  std::thread sender([&] {
+    while (!over) EXPECT_EQ(server.send_much(), grpc::StatusCode::NOT_FOUND);
+  });
+  const grpc::Status reloaded = server.reload();
+  EXPECT_TRUE(reloaded.ok()) << reloaded.error_message();
+  over = true;
+  sender.join();
+}
+
+}  // namespace
+}  // namespace runnel
