@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
-#include <sstream>
+#include <ostream>
+#include <streambuf>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,7 +18,6 @@
 #include "base/limits.h"
 #include "config/key_file.h"
 #include "runnel/v1/admin.grpc.pb.h"
-#include "server/net/listen_socket.h"
 #include "server/process/serve.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
@@ -26,6 +27,35 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+// Keeps a log, and gives the server's address as soon as the line `ready` is there.
+class LogBuffer final : public std::streambuf {
+ public:
+  std::string address() {
+    auto found = address_.get_future();
+    const bool ready = found.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
+    return ready ? found.get() : "";
+  }
+  // After the server has ended.
+  const std::string& text() const { return text_; }
+
+ private:
+  int overflow(int c) override {
+    text_ += static_cast<char>(c);
+    if (c != '\n') return c;
+    const std::string line = text_.substr(line_);
+    line_ = text_.size();
+    const size_t at = line.find(" address=");
+    if (line.find(" info ready ") != std::string::npos && at != std::string::npos) {
+      address_.set_value(line.substr(at + 9, line.find_first_of(" \n", at + 9) - at - 9));
+    }
+    return c;
+  }
+
+  std::string text_;
+  size_t line_ = 0;  // where the last line begins
+  std::promise<std::string> address_;
+};
 
 // A server in this process, whose client may reload. The model that a reload adds takes 200 MiB
 // within a second while it is loaded. Clients may make the server take about 70 MiB.
@@ -42,7 +72,7 @@ class GrowingServer {
       return Status();
     });
     EXPECT_TRUE(written.ok()) << written.message();
-    config_.address = listen_on("127.0.0.1:0")->address;  // free again now
+    config_.address = "127.0.0.1:0";
     const auto all = all_limits();
     const auto network = std::ranges::find(all, &limits::kNetworkBytes) - all.begin();
     config_.limits.at(static_cast<size_t>(network)) = limits::kNetworkBytes.min;
@@ -52,7 +82,7 @@ class GrowingServer {
     const Rereading rereading = {.read = [this] { return Result<ServerConfig>(wanted_); }};
     thread_ = std::thread(
         [this, rereading] { code_ = serve(config_, rereading, factory_, log_, "test"); });
-    channel_ = grpc::CreateChannel(config_.address, grpc::InsecureChannelCredentials());
+    channel_ = grpc::CreateChannel(buffer_.address(), grpc::InsecureChannelCredentials());
   }
   // Makes the device fail, which ends the server.
   ~GrowingServer() {
@@ -67,8 +97,8 @@ class GrowingServer {
     }
     EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
     thread_.join();
-    EXPECT_EQ(code_, 3) << text_.str();
-    EXPECT_THAT(text_.str(), Not(HasSubstr("warn flood")));
+    EXPECT_EQ(code_, 3) << buffer_.text();
+    EXPECT_THAT(buffer_.text(), Not(HasSubstr("warn flood")));
   }
 
   // Sends 256 KiB. Returns the status.
@@ -107,8 +137,9 @@ class GrowingServer {
   const TempDir directory_;
   const std::string bundle_ = directory_.path() + "/bundle";
   ServerConfig config_, wanted_;
-  std::ostringstream text_;
-  const EventLog log_{"info", false, text_};
+  LogBuffer buffer_;
+  std::ostream stream_{&buffer_};
+  const EventLog log_{"info", false, stream_};
   const ModelFactory factory_ = [this](const Bundle& bundle, const ServerConfig&,
                                        const ModelLimits& limits) { return make(bundle, limits); };
   std::vector<std::string> memory_;
