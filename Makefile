@@ -8,7 +8,7 @@ export CTEST_PROGRESS_OUTPUT := 1
 CUDA = AUTO
 DEMO_CUDA := $(if $(wildcard /dev/nvidiactl /dev/dxg),$(CUDA),OFF)
 
-.PHONY: help setup build install demo fleet test fleet-test test-clients test-page bench bench-load bench-prompts bench-sessions bench-fleet bench-http bench-text bench-families bench-hybrids bench-softmax bench-chat bench-page soak long asan asan-input tsan fuzz release image gpu-check clean
+.PHONY: help setup build install demo fleet test fleet-test test-clients test-page bench bench-load bench-prompts bench-sessions bench-fleet bench-floods bench-http bench-text bench-families bench-hybrids bench-softmax bench-chat bench-page soak long asan asan-input tsan fuzz release image gpu-check clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -88,6 +88,12 @@ bench-fleet: ## measure what a store of sessions costs and saves, write docs/ben
 	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
 	@/usr/bin/python3 bench/report/bench_fleet.py build/release/runnel docs/benchmarks
 	@scripts/wrap docs/benchmarks/fleet.md
+
+bench-floods: ## flood a server and measure its memory and an honest client, write docs/benchmarks/floods.md: ten minutes
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build CMAKE_FLAGS=-DRUNNEL_TESTS=OFF
+	@/usr/bin/python3 bench/report/bench_floods.py
+	@scripts/wrap docs/benchmarks/floods.md
 
 bench-http: ## measure OpenAI's API by HTTP beside the engine and gRPC, write docs/benchmarks/http.md: two minutes
 	@scripts/setup bench

@@ -95,13 +95,14 @@ Result<OpenFile> Folder::open_file(const std::string& name) const {
 
 Status Folder::read_pieces(const OpenFile& file,
                            const std::function<Status(std::span<const std::byte>)>& sink) const {
-  std::vector<std::byte> piece(kPieceBytes);
+  // Not filled with zeros: most files are records, which are far smaller.
+  const auto piece = std::make_unique_for_overwrite<std::byte[]>(kPieceBytes);
   for (;;) {
     const ssize_t count =
-        uninterrupted([&] { return ::read(file.descriptor(), piece.data(), piece.size()); });
+        uninterrupted([&] { return ::read(file.descriptor(), piece.get(), kPieceBytes); });
     if (count < 0) return failed("read", "", errno);
     if (count == 0) return {};
-    if (Status s = sink(std::span(piece).first(static_cast<size_t>(count))); !s.ok()) return s;
+    if (Status s = sink({piece.get(), static_cast<size_t>(count)}); !s.ok()) return s;
   }
 }
 
