@@ -167,6 +167,8 @@ Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereadi
     for (const auto* names : {&report->added, &report->replaced}) {
       for (const std::string& name : *names) log_model(*all->at(name), log);
     }
+  } else {
+    log.warn("reload", {{"message", report.status().message()}});
   }
   if (Status s = bound_memory(config, server, log); !s.ok()) {
     log.warn("memory", {{"message", s.message()}});
