@@ -198,8 +198,7 @@ int failed(const EventLog& log, int code, const Status& status) {
 Status no_memory() { return {Code::kResourceExhausted, "there is not enough memory"}; }
 
 Status no_thread(const std::system_error& error) {
-  return {Code::kResourceExhausted,
-          std::string("the system gives no thread: ") + error.what() + limits_on_threads()};
+  return {Code::kResourceExhausted, no_thread_text(error)};
 }
 
 // Why the process ends before serving.
