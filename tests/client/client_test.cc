@@ -104,7 +104,7 @@ TEST(Connecting, APeerThatSendsAByteNowAndThenDoesNotHoldAHandshake) {
     }
   });
   EXPECT_FALSE(speaks_tls(ends[0], std::chrono::milliseconds(100)));
-  EXPECT_LT(sent, kRecord) << "the handshake ends before the record does";
+  EXPECT_LT(sent.load(), kRecord) << "the handshake ends before the record does";
   close(ends[0]);
   peer.join();
   close(ends[1]);
