@@ -8,8 +8,9 @@
 
 namespace runnel {
 
-// Both functions take a connected, blocking socket, each of whose reads and writes takes `at_most`.
-// All of them together take no more than twice as long, even if the peer sends a byte now and then.
+// Both functions take a connected, blocking socket. The caller has limited each read and write of
+// it to `at_most`. No read begins after `at_most`, even if the peer sends a byte now and then, so a
+// handshake ends after about twice that time.
 
 // True if the peer answers a TLS handshake, whatever its certificate is.
 bool speaks_tls(int socket, std::chrono::milliseconds at_most);

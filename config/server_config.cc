@@ -236,14 +236,16 @@ Status check_address(const std::string& key, const std::string& address) {
                           "[::]:50051 or unix:PATH");
 }
 
+constexpr std::string_view kNotInHosts = "/?#@* ";
+
 // Browsers send the origin of a page without a path, so any other form would match none.
 Status check_origins(const std::string& origins) {
   for (const std::string& origin : split_list(origins)) {
     const size_t scheme = origin.find("://");
     const bool has_host = scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size();
-    if (origin == "null" || (has_host && origin.find('/', scheme + 3) == std::string::npos)) {
-      continue;
-    }
+    const bool is_alone =
+        has_host && origin.find_first_of(kNotInHosts, scheme + 3) == std::string::npos;
+    if (is_alone || origin == "null") continue;
     return invalid_argument("http_origins has " + quote(origin) +
                             "; expected scheme://host or scheme://host:port without a path, as in "
                             "https://app.example.org");
@@ -254,9 +256,10 @@ Status check_origins(const std::string& origins) {
 // The names are compared with the Host of a request, without its port.
 Status check_hosts(const std::string& hosts) {
   for (const std::string& host : split_list(hosts)) {
-    const bool has_port = !host.starts_with('[') && host.find(':') != std::string::npos;
-    if (!has_port && !host.ends_with('.') && host.find_first_of("/*") == std::string::npos)
-      continue;
+    const bool has_port =
+        host.starts_with('[') ? !host.ends_with(']') : host.find(':') != std::string::npos;
+    const bool is_alone = host.find_first_of(kNotInHosts) == std::string::npos;
+    if (is_alone && !has_port && !host.ends_with('.')) continue;
     return invalid_argument("http_hosts has " + quote(host) +
                             "; expected the name of a host alone, as in models.example.org");
   }

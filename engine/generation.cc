@@ -79,9 +79,7 @@ bool watch_for_stop(const GenerateRequest& request, int32_t value, int64_t posit
                     Sample& sample) {
   const bool stops = !request.stop.empty() && completes_sequence(request.stop, value, sample.tail);
   if (request.stop_text.empty()) return stops;
-  const Tokenizer& tokenizer = *request.tokenizer;
-  const std::string_view bytes =
-      position == 0 ? tokenizer.first_bytes(value) : tokenizer.bytes(value);
+  const std::string_view bytes = request.tokenizer->bytes(value, position == 0);
   return completes_text(request.stop_text, bytes, sample.text_tail) || stops;
 }
 

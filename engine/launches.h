@@ -40,8 +40,8 @@ class Launches {
   void submit(int steps);
 
   // Waits for the oldest launch in flight. The process stops if the device takes longer than a
-  // minute and 10 ms for each input. Not OK: the device has failed, and no launch is in flight any
-  // more.
+  // minute and 10 ms for each input of each step. Not OK: the device has failed, and no launch is
+  // in flight any more.
   Status collect();
   // The launch that was collected last, and its values. Valid until the next submit().
   const Launch& collected() const { return launches_.back(); }

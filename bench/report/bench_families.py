@@ -127,7 +127,7 @@ and then 16 sequences at once.
 
 The engine runs with one thread per core, on {about["cores"]} cores of {about["cpu"]} with
 {", ".join(about["flags"]) or "no vector instructions"}. The load average at the start was
-{about["load_average"]:.2f}.{busy} Each figure is the median of {figures["rounds"]} rounds. The numerics are
+{about["load_average"]:.2f}.{busy} The figures are {text_page.rounds_of(figures)}. The numerics are
 {figures["numerics"]}.
 
 {table(["family", "parameters", "weights a step", "a state", *heads], rows)}

@@ -407,6 +407,8 @@ class Bench:
         if not arguments.add:
             return range(arguments.rounds)
         path = arguments.docs / f"{name}_figures.json"
+        if not path.exists():
+            raise BenchError(f"--add: there is no {path} to add rounds to; leave out --add")
         earlier = json.loads(path.read_text(encoding="utf-8"))
         if any(earlier["machine"][key] != about[key] for key in ("cpu", "cores", "flags")):
             raise BenchError(f"--add: {path} is of another machine: {earlier['machine']['cpu']}")

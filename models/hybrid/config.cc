@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "models/mamba2/config.h"
 
 namespace runnel {
 namespace {
@@ -179,10 +180,7 @@ void read_hybrid(const Fields& root, Faults& faults, Spec& spec) {
   sizes.gated_norm = model.choice("gated_norm", kGatedNorms);
   sizes.dt_least = model.number("dt_least", sizes.dt_least, kMaxHybridNumber);
   sizes.dt_most = model.number("dt_most", sizes.dt_most, kMaxHybridNumber);
-  if (sizes.dt_least > sizes.dt_most) {
-    faults.add("model.dt_least", "at most model.dt_most",
-               std::to_string(sizes.dt_least) + " above " + std::to_string(sizes.dt_most));
-  }
+  check_time_step_limit(sizes.dt_least, sizes.dt_most, faults);
   sizes.norm_eps = model.eps("norm_eps", sizes.norm_eps);
   const Fields factors = model.object(
       "factors", {"embedding", "recurrent_in", "recurrent_out", "attention_in", "attention_out",

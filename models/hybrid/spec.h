@@ -169,9 +169,11 @@ struct HybridNames {
   const char *qkv, *z, *rate, *dt;
   // If joined_ffn(), the tensor `ffn_gate` also has the rows of ffn_up.
   const char *ffn_gate, *ffn_up, *ffn_down;
-  // Names of experts are complete: no ".weight" is added. If a name has '*', each expert has a
-  // tensor of its own, and '*' stands for the expert's index. Otherwise all experts are in one
-  // tensor. If joined_experts(), the tensor `expert_gate` also has the rows of expert_up.
+  // Names of experts are complete: no ".weight" is added. A name has one of two forms:
+  // - With '*' it names a tensor for each expert. expert_name() replaces '*' with the index of the
+  //   expert.
+  // - Without '*' it names one tensor, which has the matrices of all experts.
+  // If joined_experts(), the tensor `expert_gate` also has the rows of expert_up.
   const char *router, *router_bias, *expert_gate, *expert_up, *expert_down;
   const char *shared_router, *shared_gate, *shared_up, *shared_down;
 

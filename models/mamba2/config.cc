@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/text.h"
 #include "models/config_keys.h"
 
 namespace runnel {
@@ -28,10 +29,7 @@ void check_sizes(const Mamba2Spec& sizes, Faults& faults) {
     faults.add("model.heads", "a multiple of " + std::to_string(sizes.groups) + " (model.groups)",
                std::to_string(sizes.heads));
   }
-  if (sizes.dt_least > sizes.dt_most) {
-    faults.add("model.dt_least", "at most model.dt_most",
-               std::to_string(sizes.dt_least) + " above " + std::to_string(sizes.dt_most));
-  }
+  check_time_step_limit(sizes.dt_least, sizes.dt_most, faults);
 }
 
 constexpr auto kKeys = [](auto& sizes, auto& keys) {
@@ -54,6 +52,12 @@ constexpr auto kKeys = [](auto& sizes, auto& keys) {
 };
 
 }  // namespace
+
+void check_time_step_limit(float least, float most, Faults& faults) {
+  if (least <= most) return;
+  faults.add("model.dt_least", "at most " + number_text(most) + " (model.dt_most)",
+             number_text(least));
+}
 
 void read_mamba2(const Fields& root, Faults& faults, Spec& spec) {
   const auto& sizes = read_keys<Mamba2Spec>(kKeys, root, spec);

@@ -9,6 +9,9 @@ namespace runnel {
 // The largest limit of dt. A larger one in a published file counts as no limit.
 inline constexpr float kMaxTimeStep = 1e9F;
 
+// Adds a fault if the limits of dt, model.dt_least and model.dt_most, are in the wrong order.
+void check_time_step_limit(float least, float most, Faults& faults);
+
 // Reads "model" of the root into spec.model and spec.head; faults are added to `faults`. The spec's
 // vocabulary must have been read.
 void read_mamba2(const Fields& root, Faults& faults, Spec& spec);

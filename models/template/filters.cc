@@ -323,10 +323,13 @@ Value round(Runtime&, const Value& value, Arguments& arguments) {
       std::strtod(fixed(value.number(), static_cast<int>(precision)).c_str(), nullptr));
 }
 
-// The lines of a text, without their ends, as by str.splitlines() after a newline was added.
-std::vector<std::pair<size_t, size_t>> lines_of(const std::string& text) {
+// The lines of a text, without their ends, as by str.splitlines() after a newline was added. Counts
+// their memory in `memory`.
+std::vector<std::pair<size_t, size_t>> lines_of(const std::string& text, Memory& memory) {
   std::vector<std::pair<size_t, size_t>> lines;
-  lines.reserve(static_cast<size_t>(std::ranges::count(text, '\n')) + 1);
+  const auto count = static_cast<size_t>(std::ranges::count(text, '\n')) + 1;
+  memory.grow(count * sizeof(lines[0]));
+  lines.reserve(count);
   size_t begin = 0;
   for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
     lines.emplace_back(begin, end);
@@ -349,11 +352,9 @@ Value indent(Runtime& run, const Value& value, Arguments& arguments) {
   }
   const Value text = run.str(value);
   Memory memory(&run.budget());
-  const auto breaks = static_cast<size_t>(std::ranges::count(text.text()->bytes, '\n'));
-  memory.grow((breaks + 1) * sizeof(std::pair<size_t, size_t>));
   MarkedText marked;
   bool inner = false;
-  for (const auto& [begin, end] : lines_of(text.text()->bytes)) {
+  for (const auto& [begin, end] : lines_of(text.text()->bytes, memory)) {
     run.budget().spend(1);
     run.budget().spend_on_bytes(end - begin + space.size());
     run.budget().expect_room(marked, end - begin + space.size() + 1);

@@ -81,7 +81,7 @@ Status read_configs(const std::string& directory, TemplateFiles& files) {
 // Templates in their own files replace those of tokenizer_config.json.
 Status read_own(const std::string& directory, TemplateFiles& files) {
   const std::string own = "chat_template.jinja";
-  const std::string tool = "additional_chat_templates/" + std::string(kToolUse) + ".jinja";
+  const std::string tool = kToolTemplateFile;
   if (!is_there(directory + "/" + own)) return {};
   Result<std::string> source = read_template(directory + "/" + own);
   if (!source.ok()) return source.status();

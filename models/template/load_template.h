@@ -12,6 +12,9 @@
 
 namespace runnel {
 
+// The file of a directory's template for requests with tools.
+inline constexpr const char* kToolTemplateFile = "additional_chat_templates/tool_use.jinja";
+
 // Reads the templates of a directory. The first of these that exists is used:
 // - chat_template.jinja, with additional_chat_templates/tool_use.jinja;
 // - chat_template of tokenizer_config.json: a text, or a list of {name, template} with `default`

@@ -81,6 +81,9 @@ class Tokenizer {
   // The bytes of a value that is the first of a sequence: without the space that encode() puts
   // before a text.
   std::string_view first_bytes(int32_t value) const;
+  std::string_view bytes(int32_t value, bool is_first) const {
+    return is_first ? first_bytes(value) : bytes(value);
+  }
 
   // Whether the value is a literal token that a Writer::kInput may not write: <|im_end|>, <think>.
   bool is_control(int32_t value) const { return controls_.contains(value); }

@@ -106,7 +106,6 @@ class Client:
     ) -> Picture:
         """Draws several pictures in one call: uint8 of shape (count, height, width), or (count, height, width, 3)."""
         wire.check_count(count)
-        wire.check_unset(options, "samples")
         tries = self._tries(options.get("timeout"))
         shape = wire.image_shape(self._model(options.get("model", ""), tries))
         rows = pictures.first_rows(given, shape)
@@ -400,14 +399,12 @@ class Session:
     @takes_options("model", "state", "token", "include_state")
     def generate(self, prompt: Prompt | None = None, **options: Unpack[Options]) -> Generation:
         """As Client.generate, from the session's position. With one sample the session moves on, unless keep=False."""
-        wire.check_unset(options, "model")
         all_options: Options = {**options, "model": self.model}
         return self._client._generate(prompt, self.id, all_options, self._known)
 
     @takes_options("model", "state", "token", "include_state", "max_values", *CONVERSATION)
     def feed(self, prompt: Prompt, **options: Unpack[Options]) -> None:
         """Has the session take in text or values without sampling."""
-        wire.check_unset(options, "model", "max_values")
         all_options: Options = {**options, "model": self.model, "max_values": 0}
         self._client._generate(prompt, self.id, all_options, self._known).samples()
 

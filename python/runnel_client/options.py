@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, TypeVar, get_type_hints
+from typing import Any, TypedDict, TypeVar, cast, get_type_hints
 
 from runnel_client.conversation import Message, Variable
 
@@ -95,19 +96,30 @@ class _LeftOut:
 
 
 def takes_options(*fixed: str) -> Callable[[Function], Function]:
-    """Has help() show the options of a function that takes **options, except those that the function sets itself."""
+    """Of a function that takes **options: refuses the options that it sets itself, and has help() show the others."""
 
     def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def checked(*arguments: Any, **options: Any) -> Any:
+            for name in fixed:
+                if name in options:
+                    raise TypeError(f"{function.__name__}() has no option {name!r}")
+            return function(*arguments, **options)
+
+        @functools.wraps(function)
+        async def awaited(*arguments: Any, **options: Any) -> Any:
+            return await checked(*arguments, **options)
+
         signature = inspect.signature(function)
         given = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
         names = [name for name in Options.__annotations__ if name not in fixed]
-        shown: Any = function
+        shown: Any = awaited if inspect.iscoroutinefunction(function) else checked
         shown.__signature__ = signature.replace(
             parameters=[*given, *(_parameter(name) for name in names)],
         )
         lines = [line for line in (inspect.getdoc(Options) or "").splitlines() if line.partition(":")[0] in names]
         shown.__doc__ = f"{inspect.getdoc(function)}\n\nOptions:\n" + "\n".join(f"  {line}" for line in lines)
-        return function
+        return cast(Function, shown)
 
     return decorate
 

@@ -20,8 +20,9 @@ LONGEST = 1e9  # seconds; gRPC takes an infinite timeout for one that is over
 class Retry:
     """When a client makes a call again.
 
-    If the server is full or a quota is used up, the server says when to come back, and the client does so until the
-    call's time is over. If the connection is lost or refused, the client waits, each time twice as long.
+    If the server is full or drains, a quota is used up, or another call is using the session, the server says when to
+    come back, and the client does so until the call's time is over. If the connection is lost or refused, the client
+    waits, each time twice as long.
     """
 
     attempts: int = 6  # in a row without a result; 1: no retries

@@ -204,13 +204,6 @@ def check_one_sample(request: Any) -> None:
         raise ValueError(f"the call has {request.samples} samples: iterate over its runs, or take samples()")
 
 
-def check_unset(options: Options, *names: str) -> None:
-    """TypeError for an option that the called function sets itself."""
-    given = [name for name in names if name in options]
-    if given:
-        raise TypeError(f"this function has no option {given[0]!r}")
-
-
 def check_count(count: int) -> None:
     """ValueError unless there are pictures to draw."""
     if count < 1:

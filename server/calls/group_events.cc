@@ -82,8 +82,7 @@ size_t GroupEvents::add_text(const StreamValue& value, ValueRun& run) {
   const bool is_first = value.position == 0;
   // A first value does not end a sample, even if it is a value that ends samples.
   if (!is_first && std::ranges::count(eos_, value.value) > 0) return 0;
-  texts_[sample].add(
-      is_first ? tokenizer_->first_bytes(value.value) : tokenizer_->bytes(value.value), run.text);
+  texts_[sample].add(tokenizer_->bytes(value.value, is_first), run.text);
   return run.text.size() - before;
 }
 

@@ -24,8 +24,8 @@ struct ChatEvent {
 
 // Takes the text in pieces as it is sampled. No part of a tag is ever sent as text, and the events
 // joined by kind do not depend on how the text is cut into pieces. White space before and after
-// thinking, before content, and between content and a call is dropped. An answer that continues a
-// text begins with content, and keeps its first white space.
+// thinking, before content, and between content and a call is dropped. If the answer continues a
+// message, it begins with content, and the white space at its start is kept.
 class ChatAnswer {
  public:
   struct Options {
@@ -33,7 +33,7 @@ class ChatAnswer {
     std::optional<ToolCallForm> form = {};
     const OrderedJson* tools = nullptr;  // of the request, which must outlive this; null: none
     bool one_call = false;               // the text after the first call is dropped
-    bool continues = false;              // the answer goes on with a text that has begun
+    bool continues = false;  // the answer is the rest of a message whose start is in the prompt
   };
   // `prompt`: the part of the rendered prompt's end that the template wrote. The answer begins with
   // thinking if the prompt ends with <think>, or with this tag without its ">".

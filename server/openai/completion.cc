@@ -23,12 +23,6 @@ namespace {
 // (\u0000).
 constexpr int64_t kEscapedByte = 6;
 
-// The bytes of the value at index `i` of a prompt. `starts`: the prompt begins its sequence.
-std::string_view bytes_at(const std::vector<int32_t>& prompt, size_t i, bool starts,
-                          const Tokenizer& tokenizer) {
-  return i == 0 && starts ? tokenizer.first_bytes(prompt[0]) : tokenizer.bytes(prompt[i]);
-}
-
 // The bytes that echo_of() may return.
 int64_t echo_bytes(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return std::ssize(*text);
@@ -41,7 +35,7 @@ int64_t echo_bytes(const CompletionPrompt& prompt, const Tokenizer* tokenizer) {
 }
 
 // The tokens of a prompt, with log-probabilities for all, or for all but the first, which nothing
-// predicts. `text` is set to their text.
+// predicts. `starts`: the prompt begins its sequence. `text` is set to their text.
 std::vector<ChoiceToken> echoed_tokens(const std::vector<int32_t>& prompt,
                                        const ScoredChunk& scores, bool starts,
                                        const Tokenizer* tokenizer, std::string& text) {
@@ -53,7 +47,7 @@ std::vector<ChoiceToken> echoed_tokens(const std::vector<int32_t>& prompt,
     ChoiceToken& token = tokens[i];
     token.value = prompt[i];
     token.begin = std::ssize(text);
-    if (tokenizer != nullptr) characters.add(bytes_at(prompt, i, starts, *tokenizer), text);
+    if (tokenizer != nullptr) characters.add(tokenizer->bytes(prompt[i], starts && i == 0), text);
     token.log_prob.reset();
     if (i < first) continue;
     token.log_prob = scores.log_probs[i - first];
@@ -64,7 +58,7 @@ std::vector<ChoiceToken> echoed_tokens(const std::vector<int32_t>& prompt,
   return tokens;
 }
 
-// The text of a prompt, for a choice that begins with it.
+// The text of a prompt, for a choice that begins with it. `starts`: the prompt begins its sequence.
 std::string echo_of(const CompletionPrompt& prompt, bool starts, const Tokenizer* tokenizer) {
   if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
   std::string text;
@@ -72,7 +66,7 @@ std::string echo_of(const CompletionPrompt& prompt, bool starts, const Tokenizer
   Utf8Stream characters;
   const auto& values = std::get<std::vector<int32_t>>(prompt);
   for (size_t i = 0; i < values.size(); ++i) {
-    characters.add(bytes_at(values, i, starts, *tokenizer), text);
+    characters.add(tokenizer->bytes(values[i], starts && i == 0), text);
   }
   characters.end(text);
   return text;

@@ -38,9 +38,7 @@ Result<ServedModel> ModelLoader::load(const ModelConfig& from, const ShowLoading
     loaded =
         Status(Code::kResourceExhausted, from.path + ": there is not enough memory to load it");
   } catch (const std::system_error& error) {
-    loaded =
-        Status(Code::kResourceExhausted,
-               from.path + ": the system gives no thread: " + error.what() + limits_on_threads());
+    loaded = Status(Code::kResourceExhausted, from.path + ": " + no_thread_text(error));
   }
   if (show) show(0, 0);
   if (!loaded.ok()) return loaded;

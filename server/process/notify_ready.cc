@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -12,6 +11,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "server/net/listen_socket.h"
 
 namespace runnel {
 
@@ -27,14 +27,14 @@ Status notify_ready() {
   std::memcpy(address.sun_path, name.data(), name.size());
   if (name.front() == '@') address.sun_path[0] = '\0';
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
-  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   constexpr std::string_view kReady = "READY=1";
-  const bool is_sent = socket >= 0 && ::sendto(socket, kReady.data(), kReady.size(), MSG_NOSIGNAL,
-                                               reinterpret_cast<const sockaddr*>(&address),
-                                               length) == std::ssize(kReady);
-  const int error = errno;
-  if (socket >= 0) ::close(socket);
+  const bool is_sent =
+      socket.is_open() &&
+      ::sendto(socket.get(), kReady.data(), kReady.size(), MSG_NOSIGNAL,
+               reinterpret_cast<const sockaddr*>(&address), length) == std::ssize(kReady);
   if (is_sent) return {};
+  const int error = errno;
   return {Code::kUnavailable,
           "NOTIFY_SOCKET: " + quote(given) +
               " could not be told that the server is ready: " + std::strerror(error)};

@@ -167,6 +167,8 @@ Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereadi
     for (const auto* names : {&report->added, &report->replaced}) {
       for (const std::string& name : *names) log_model(*all->at(name), log);
     }
+  } else {
+    log.warn("reload", {{"message", report.status().message()}});
   }
   if (Status s = bound_memory(config, server, log); !s.ok()) {
     log.warn("memory", {{"message", s.message()}});
@@ -196,8 +198,7 @@ int failed(const EventLog& log, int code, const Status& status) {
 Status no_memory() { return {Code::kResourceExhausted, "there is not enough memory"}; }
 
 Status no_thread(const std::system_error& error) {
-  return {Code::kResourceExhausted,
-          std::string("the system gives no thread: ") + error.what() + limits_on_threads()};
+  return {Code::kResourceExhausted, no_thread_text(error)};
 }
 
 // Why the process ends before serving.

@@ -29,18 +29,7 @@ std::string limit_text(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : std::to_string(limit);
 }
 
-}  // namespace
-
-int64_t threads_for(const ServerConfig& config) {
-  const int64_t cores = std::max(1L, sysconf(_SC_NPROCESSORS_CONF));
-  const int64_t computing =
-      config.threads > 0 ? config.threads : std::max(1U, std::thread::hardware_concurrency());
-  const int64_t executors = std::min(kOfGrpcEachProcessor * cores, kMostOfExecutors);
-  const int64_t storing = config.storage_url.empty() ? 0 : KeptSessions::kAllThreads;
-  return storing + kOfTheProcess + kOfAModel * std::ssize(config.models) + computing + kOfGrpc +
-         executors;
-}
-
+// The limits on threads, to append to a message: "; the user may have 100 (ulimit -u, LimitNPROC)".
 std::string limits_on_threads() {
   std::string text;
   rlimit user{}, addresses{};
@@ -58,6 +47,22 @@ std::string limits_on_threads() {
             " bytes of addresses (ulimit -v, LimitAS)";
   }
   return text.empty() ? "; see kernel.threads-max" : text;
+}
+
+}  // namespace
+
+int64_t threads_for(const ServerConfig& config) {
+  const int64_t cores = std::max(1L, sysconf(_SC_NPROCESSORS_CONF));
+  const int64_t computing =
+      config.threads > 0 ? config.threads : std::max(1U, std::thread::hardware_concurrency());
+  const int64_t executors = std::min(kOfGrpcEachProcessor * cores, kMostOfExecutors);
+  const int64_t storing = config.storage_url.empty() ? 0 : KeptSessions::kAllThreads;
+  return storing + kOfTheProcess + kOfAModel * std::ssize(config.models) + computing + kOfGrpc +
+         executors;
+}
+
+std::string no_thread_text(const std::system_error& error) {
+  return std::string("the system gives no thread: ") + error.what() + limits_on_threads();
 }
 
 Status check_threads(int64_t needed, int64_t bytes) {

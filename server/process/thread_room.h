@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <system_error>
 
 #include "base/status.h"
 #include "config/server_config.h"
@@ -14,8 +15,9 @@ namespace runnel {
 // gRPC's threads.
 int64_t threads_for(const ServerConfig& config);
 
-// The limits on threads, to append to a message: "; the user may have 100 (ulimit -u, LimitNPROC)".
-std::string limits_on_threads();
+// The text for a thread that could not start: "the system gives no thread: ...; the user may have
+// 100 (ulimit -u, LimitNPROC)".
+std::string no_thread_text(const std::system_error& error);
 
 // Starts `needed` threads at the same time, checks whether the process may have `bytes` more
 // address space while they run, and ends them. RESOURCE_EXHAUSTED names the limit that is too low.

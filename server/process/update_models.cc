@@ -10,6 +10,7 @@
 
 #include "base/file_stamp.h"
 #include "base/text.h"
+#include "models/template/load_template.h"
 
 namespace runnel {
 namespace {
@@ -62,10 +63,10 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 
 FileStamps files_of(const ModelConfig& from) {
   FileStamps files = directory_stamp(from.path);
-  // No file in a directory has "/" in its name, so these keys are unique.
+  // The names of a directory's files have no "/", so these keys are unique.
   std::error_code error;
   if (std::filesystem::is_regular_file(from.path, error)) files["/"] = file_stamp(from.path);
-  files["/tool_use"] = file_stamp(from.path + "/additional_chat_templates/tool_use.jinja");
+  files[kToolTemplateFile] = file_stamp(from.path + "/" + kToolTemplateFile);
   const std::string& chat = from.chat_template;
   if (!chat.empty()) files["/" + chat] = file_stamp(chat);
   return files;

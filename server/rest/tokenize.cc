@@ -77,15 +77,14 @@ Result<std::string> text_of(const std::vector<int32_t>& tokens, const std::strin
   if (Status s = call.reserve(kAnswerFactor * bytes); !s.ok()) return s;
   std::string text;
   Utf8Stream characters;
-  bool is_first = true;
-  for (const int32_t value : tokens) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const int32_t value = tokens[i];
     if (value >= tokenizer.size()) {
       return invalid_argument("tokens holds " + std::to_string(value) + "; model '" +
                               name_for(model, *call.model) + "' has tokens 0 to " +
                               std::to_string(tokenizer.size() - 1));
     }
-    const bool starts = std::exchange(is_first, false);
-    characters.add(starts ? tokenizer.first_bytes(value) : tokenizer.bytes(value), text);
+    characters.add(tokenizer.bytes(value, i == 0), text);
     if (std::ssize(text) > at_most) break;
   }
   characters.end(text);

@@ -197,6 +197,8 @@ class BenchTextTest(unittest.TestCase):
             bench.rounds(added, "text", {**about, "cores": 4}, ["RWKV-7 0.1B"])
         with self.assertRaisesRegex(bench_text.BenchError, "of other models: RWKV-7 0.1B"):
             bench.rounds(added, "text", about, ["Mamba-2 130m"])
+        with self.assertRaisesRegex(bench_text.BenchError, "no .*hybrids_figures.json to add rounds to"):
+            bench.rounds(added, "hybrids", about, [])
 
     def test_the_load_of_other_processes_is_a_share_of_the_machine(self):
         with bench_text.Others() as others:

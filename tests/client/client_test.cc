@@ -93,14 +93,18 @@ constexpr std::chrono::milliseconds kLong{60'000};
 TEST(Connecting, APeerThatSendsAByteNowAndThenDoesNotHoldAHandshake) {
   std::array<int, 2> ends{};
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  constexpr int kRecord = 16 << 10;  // bytes
+  std::atomic<int> sent{0};
   std::thread peer([&] {
-    std::string bytes("\x16\x03\x03\x40\x00", 5);  // the head of a record of 16 KiB
+    std::string bytes("\x16\x03\x03\x40\x00", 5);  // the head of the record
     while (send(ends[1], bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
       bytes = "\x02";
+      ++sent;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   });
   EXPECT_FALSE(speaks_tls(ends[0], std::chrono::milliseconds(100)));
+  EXPECT_LT(sent.load(), kRecord) << "the handshake ends before the record does";
   close(ends[0]);
   peer.join();
   close(ends[1]);

@@ -366,12 +366,15 @@ TEST(CheckConfig, AHostOrAnOriginThatCouldNotMatchIsRefused) {
   config.http_hosts = "models.example.org, 10.0.0.1,[::1]";
   config.http_origins = "https://app.example.org, http://localhost:8080,null";
   EXPECT_TRUE(check_config(config).ok()) << check_config(config).message();
-  for (const char* host : {"a.org:80", "http://a.org", "a.org/", "a.org.", "*.a.org", "::1"}) {
+  for (const char* host : {"a.org:80", "http://a.org", "a.org/", "a.org.", "*.a.org", "::1",
+                           "[::1]:80", "[::1", "a b", "me@a.org"}) {
     config.http_hosts = host;
-    EXPECT_THAT(check_config(config).message(), HasSubstr("expected the name of a host alone"));
+    EXPECT_THAT(check_config(config).message(), HasSubstr("expected the name of a host alone"))
+        << host;
   }
   config.http_hosts = "";
-  for (const char* origin : {"app.example.org", "https://a.org/", "https://a.org/b", "://a", "*"}) {
+  for (const char* origin : {"app.example.org", "https://a.org/", "https://a.org/b", "://a", "*",
+                             "https://*.a.org", "https://a.org?b", "https://me@a.org"}) {
     config.http_origins = origin;
     EXPECT_THAT(check_config(config).message(), HasSubstr("expected scheme://host")) << origin;
   }

@@ -19,7 +19,8 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   allocations.fetch_add(1);
   return std::malloc(bytes == 0 ? 1 : bytes);
 }
-// What backends allocate from, as does the operator new of types with an alignment.
+// Replaces the C library's function. Backends call it for their memory, and so does the operator
+// new of types with an alignment.
 void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
   allocations.fetch_add(1);
   void* data = nullptr;

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <initializer_list>
+#include <vector>
 
 #include "kernels/experts.h"
 #include "tests/kernels/allocation_counter.h"
@@ -10,7 +12,15 @@
 namespace runnel {
 namespace {
 
+constexpr int kSteps = 11;
+
 class Allocation : public KernelTest {};
+
+void fill_with_halves(std::initializer_list<Guarded*> matrices) {
+  for (Guarded* matrix : matrices) {
+    matrix->fill(std::vector<float>(static_cast<size_t>(matrix->rows()) * matrix->cols(), 0.5F));
+  }
+}
 
 // One step of a tiny network of two rows, with every operation of linear transformers.
 struct Step {
@@ -35,9 +45,7 @@ struct Step {
     wide = backend.pack({weights.data(), 24, 8}, {}, Precision::kFp32);
     narrow = backend.pack({weights.data(), 8, 8}, {}, Precision::kFp32);
     predictor = backend.pack({weights.data(), 19, 8}, {}, Precision::kFp32);
-    for (Guarded* matrix : {&table, &scale, &state, &omega}) {
-      matrix->fill(std::vector<float>(static_cast<size_t>(matrix->rows()) * matrix->cols(), 0.5F));
-    }
+    fill_with_halves({&table, &scale, &state, &omega});
     penalties[0] = {.repetition = 1.2F, .frequency = 0.5F, .presence = 0.5F, .biases = 1};
     for (Control& at : control) {
       at.remaining = 1000;
@@ -82,9 +90,7 @@ struct OtherStep {
   explicit OtherStep(Backend& backend) {
     const std::vector<float> weights = random_floats(8 * 8, 1);
     weight = backend.pack({weights.data(), 8, 8}, {}, Precision::kFp32);
-    for (Guarded* matrix : {&x, &shifted, &out, &bonus, &states, &constants}) {
-      matrix->fill(std::vector<float>(static_cast<size_t>(matrix->rows()) * matrix->cols(), 0.5F));
-    }
+    fill_with_halves({&x, &shifted, &out, &bonus, &states, &constants});
   }
 
   void run(Backend& backend) {
@@ -141,9 +147,7 @@ struct WideStep {
       up.push_back(backend.pack(weight, {}, Precision::kBf16));
       down.push_back(backend.pack(weight, {}, Precision::kBf16));
     }
-    for (Guarded* matrix : {&x, &scores, &states, &rates}) {
-      matrix->fill(std::vector<float>(static_cast<size_t>(matrix->rows()) * matrix->cols(), 0.5F));
-    }
+    fill_with_halves({&x, &scores, &states, &rates});
   }
 
   void run(Backend& backend) {
@@ -178,28 +182,33 @@ struct WideStep {
   }
 };
 
+template <typename AnyStep>
+void expect_no_allocation(AnyStep& step, Backend& backend) {
+  const int64_t before = allocation_count();
+  for (int i = 0; i < kSteps; ++i) step.run(backend);
+  EXPECT_EQ(allocation_count(), before);
+}
+
+void expect_finite(Guarded& matrix) {
+  for (const float x : matrix.values()) EXPECT_TRUE(std::isfinite(x));
+}
+
 TEST_P(Allocation, NoProductExpertAttentionOrRuleAllocates) {
   WideStep step(backend());
-  const int64_t before = allocation_count();
-  for (int i = 0; i < 11; ++i) step.run(backend());
-  EXPECT_EQ(allocation_count(), before);
-  for (const float x : step.out.values()) EXPECT_TRUE(std::isfinite(x));
+  expect_no_allocation(step, backend());
+  expect_finite(step.out);
 }
 
 TEST_P(Allocation, NoOperationOfOtherRecurrencesAllocates) {
   OtherStep step(backend());
-  const int64_t before = allocation_count();
-  for (int i = 0; i < 11; ++i) step.run(backend());
-  EXPECT_EQ(allocation_count(), before);
-  for (const float x : step.shifted.values()) EXPECT_TRUE(std::isfinite(x));
+  expect_no_allocation(step, backend());
+  expect_finite(step.shifted);
 }
 
 TEST_P(Allocation, NoOperationAllocates) {
   Step step(backend());
-  const int64_t before = allocation_count();
-  for (int i = 0; i < 11; ++i) step.run(backend());
-  EXPECT_EQ(allocation_count(), before);
-  EXPECT_EQ(step.control[0].position, 11);
+  expect_no_allocation(step, backend());
+  EXPECT_EQ(step.control[0].position, kSteps);
 }
 
 INSTANTIATE_TEST_SUITE_P(Setups, Allocation, testing::ValuesIn(all_setups()), setup_name);

@@ -21,7 +21,9 @@ RELEASE = pathlib.Path()
 PATIENCE = 120  # seconds until what must come counts as never coming: the machine may be busy with other things
 WHOLE = 5 * PATIENCE  # the same, of a command that computes
 PNG = b"\x89PNG"
+# Paths in the root of the installed package, without the first slash.
 UNIT = "usr/lib/systemd/system/runnel.service"
+PICTURE = "tmp/digits.png"
 # Notes what it is asked to do.
 SYSTEMCTL = """#!/bin/sh
 echo "$@" >>"$DPKG_ROOT/asked"
@@ -167,9 +169,9 @@ class Package(unittest.TestCase):
             client = ["chroot", self.root, "/usr/bin/runnel"]
             address = ["--server", ready_address(log)]
             run(*client, "health", "--wait", str(PATIENCE), *address)
-            picture = ["--count", "2", "--out", "/tmp/digits.png"]
+            picture = ["--count", "2", "--out", f"/{PICTURE}"]  # the client sees self.root as its root
             run(*client, "generate", "--model", "mnist-small", *picture, *address)
-            self.assertEqual((self.root / "tmp/digits.png").read_bytes()[:4], PNG)
+            self.assertEqual((self.root / PICTURE).read_bytes()[:4], PNG)
             run(*client, "generate", "--model", "text-small", "--max-values", "20", "--prompt", "The ", *address)
         finally:
             server.terminate()

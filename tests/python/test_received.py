@@ -177,6 +177,13 @@ class TriesTest(unittest.TestCase):
         self.assertEqual(again.retry_after, 1.5)
 
 
+TIMEOUT = 600  # seconds of a call; a query that is no part of it has 30
+CALLS = (
+    lambda one: one.feed([1], timeout=TIMEOUT),
+    lambda one: one.score([1], keep=True, timeout=TIMEOUT),
+)
+
+
 class Stop(Exception):
     """Ends a call at its last request."""
 
@@ -196,7 +203,7 @@ class QueriesTest(unittest.TestCase):
         """The query and the call have had the timeout together."""
         [asked] = query.call_args_list
         [called] = self.methods.generate.call_args_list + self.methods.score.call_args_list
-        self.assertLessEqual(asked.kwargs["timeout"], 2)
+        self.assertLessEqual(asked.kwargs["timeout"], TIMEOUT)
         self.assertLess(called.kwargs["timeout"], asked.kwargs["timeout"])
         self.methods.reset_mock()
         return called.args[0]
@@ -204,14 +211,14 @@ class QueriesTest(unittest.TestCase):
     def test_a_query_is_part_of_its_call(self):
         self.methods.get_session.return_value, self.methods.get_model.return_value = self.session, self.model
         with Client() as client, unittest.mock.patch.object(client, "_methods", self.methods):
-            for call in (lambda one: one.feed([1], timeout=2), lambda one: one.score([1], keep=True, timeout=2)):
+            for call in CALLS:
                 with self.assertRaises(Stop):
                     call(Session(client, self.busy, keep=True))
                 request = self.check(self.methods.get_session)
                 first = request if hasattr(request, "expected_position") else next(request)
                 self.assertEqual((first.HasField("expected_position"), first.expected_position), (True, 3))
             with self.assertRaises(Stop):
-                client.image(timeout=2)
+                client.image(timeout=TIMEOUT)
             self.check(self.methods.get_model)
             with self.assertRaisesRegex(ValueError, "at least 1, found 0"):
                 client.images(0)
@@ -223,14 +230,14 @@ class QueriesTest(unittest.TestCase):
         async def ask():
             client = aio.Client()
             client._methods_of_channel, client._loop = self.methods, asyncio.get_running_loop()
-            for call in (lambda one: one.feed([1], timeout=2), lambda one: one.score([1], keep=True, timeout=2)):
+            for call in CALLS:
                 with self.assertRaises(Stop):
                     await call(aio.Session(client, self.busy, keep=True))
                 request = self.check(self.methods.get_session)
                 first = request if hasattr(request, "expected_position") else next(request)
                 self.assertEqual((first.HasField("expected_position"), first.expected_position), (True, 3))
             with self.assertRaises(Stop):
-                await client.image(timeout=2)
+                await client.image(timeout=TIMEOUT)
             self.check(self.methods.get_model)
             with self.assertRaisesRegex(ValueError, "at least 1, found 0"):
                 await client.images(0)

@@ -131,19 +131,21 @@ class WireTest(unittest.TestCase):
         async def ask():
             client = aio.Client()
             session = aio.Session(client, SessionInfo("mine", "m", 0, "IDLE", 0, 0.0), keep=True)
-            for name, call in calls(client, session):
-                with self.assertRaisesRegex(TypeError, f"this function has no option '{name}'"):
+            for refused, call in calls(client, session):
+                with self.assertRaisesRegex(TypeError, refused):
                     await call()
 
         def calls(client, session):
-            yield "samples", lambda: client.image(samples=2)
-            yield "max_values", lambda: session.feed("a", max_values=1)
-            yield "model", lambda: session.generate("a", model="n").samples()
+            yield r"image\(\) has no option 'samples'", lambda: client.image(samples=2)
+            yield r"images\(\) has no option 'messages'", lambda: client.images(2, messages=[])
+            yield r"feed\(\) has no option 'max_values'", lambda: session.feed("a", max_values=1)
+            yield r"generate\(\) has no option 'model'", lambda: session.generate("a", model="n").samples()
+            yield r"generate\(\) has no option 'state'", lambda: session.generate("a", state="s").samples()
 
         with Client() as client:
             session = Session(client, SessionInfo("mine", "m", 0, "IDLE", 0, 0.0), keep=True)
-            for name, call in calls(client, session):
-                with self.assertRaisesRegex(TypeError, f"this function has no option '{name}'"):
+            for refused, call in calls(client, session):
+                with self.assertRaisesRegex(TypeError, refused):
                     call()
         asyncio.run(ask())
 

@@ -136,7 +136,7 @@ TEST(HybridConfig, TheLeastDtIsAtMostTheLargest) {
   EXPECT_TRUE(parse_spec(config.dump(), "config.json").ok());
   config["model"]["dt_least"] = 0.6;
   EXPECT_THAT(parse_spec(config.dump(), "config.json").status().message(),
-              HasSubstr("model.dt_least: expected at most model.dt_most"));
+              HasSubstr("model.dt_least: expected at most 0.5 (model.dt_most), found 0.6"));
 }
 
 TEST(HybridPublished, DefaultPositionsAreThoseOfTheModelUpTo4096) {

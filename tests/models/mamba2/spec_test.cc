@@ -78,7 +78,7 @@ TEST(Mamba2, RefusesByName) {
        "model.head_size: expected model.heads times this to be at most 16384, found 6 * 4000"},
       {R"({"state_size": 16384})", "model.state_size: expected model.groups times this"},
       {R"({"taps": 1})", "model.taps: expected an integer from 2 to 16, found 1"},
-      {R"({"dt_least": 0.8})", "model.dt_least: expected at most model.dt_most"},
+      {R"({"dt_least": 0.8})", "model.dt_least: expected at most 0.75 (model.dt_most), found 0.8"},
       {R"({"dt_least": -1})", "model.dt_least: expected a number above 0"},
       {R"({"expand": 2})", "model: expected one of the keys family, names, layers"},
   };

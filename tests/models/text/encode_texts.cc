@@ -14,7 +14,7 @@ std::string text_of(const Tokenizer& tokenizer, const std::vector<int32_t>& valu
   Utf8Stream stream;
   std::string text;
   for (size_t i = 0; i < values.size(); ++i) {
-    stream.add(i == 0 ? tokenizer.first_bytes(values[i]) : tokenizer.bytes(values[i]), text);
+    stream.add(tokenizer.bytes(values[i], i == 0), text);
   }
   stream.end(text);
   return text;

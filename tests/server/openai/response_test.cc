@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <latch>
 #include <thread>
 
 #include "tests/base/eventually.h"
@@ -221,46 +223,70 @@ TEST(Response, ASingleToolCallCompletesTheResponse) {
   EXPECT_LT(answer["usage"]["output_tokens"], kMost);
 }
 
-// The bytes of memory that a stream at `path` holds after its first events, while the model stands
-// still.
-int64_t bytes_held_by(const std::string& path, Json body) {
-  constexpr int64_t kRendering = 16 << 20;  // less than a conversation takes while it is read
-  std::atomic<int> steps = 0;
-  std::atomic<bool> stands = true;
-  ServedModel model = served_fake("fake", [&] {
-    for (++steps; steps > 8 && stands;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  });
-  model.tokenizer = Tokenizer::of_bytes();
-  model.chat = ChatFormat::make({.source = kChatTemplate, .name = "t"}, model.tokenizer).value();
-  const OpenAiServer test({}, std::move(model));
-  body["stream"] = true;
-  HttpClient one = test.client();
-  one.send(OpenAiServer::request("POST", path, body.dump()));
-  EXPECT_EQ(one.read(15), "HTTP/1.1 200 OK");
-  one.read(300);  // the rest of the head, and a part of the first event
-  EXPECT_TRUE(eventually([&] { return test.state.memory.held() < kRendering; }));
-  int64_t held = kRendering;  // the least, because what the request took to be read is given back
-  for (int i = 0; i < 100; ++i) {
-    held = std::min(held, test.state.memory.held());
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+// A stream at `path` whose model waits before its ninth step until this object ends.
+class WaitingStream {
+ public:
+  WaitingStream(const std::string& path, Json body) {
+    body["stream"] = true;
+    client_.send(OpenAiServer::request("POST", path, body.dump()));
+    EXPECT_EQ(client_.read(15), "HTTP/1.1 200 OK");
+    client_.read(300);  // the rest of the head, and a part of the first event
+    EXPECT_TRUE(eventually([&] { return steps_ > kSteps && held() < kReading; }));
   }
-  stands = false;
-  return held;
+  ~WaitingStream() { end_.count_down(); }
+  WaitingStream(const WaitingStream&) = delete;
+  WaitingStream& operator=(const WaitingStream&) = delete;
+
+  // The bytes of memory that the stream holds.
+  int64_t held() const { return server_.state.memory.held(); }
+
+ private:
+  static constexpr int kSteps = 8;
+  static constexpr int64_t kReading = 16 << 20;  // less than a conversation takes while it is read
+
+  ServedModel make_model() {
+    ServedModel model = served_fake("fake", [this] {
+      if (++steps_ > kSteps) end_.wait();
+    });
+    model.tokenizer = Tokenizer::of_bytes();
+    model.chat = ChatFormat::make({.source = kChatTemplate, .name = "t"}, model.tokenizer).value();
+    return model;
+  }
+
+  std::atomic<int> steps_{0};
+  std::latch end_{1};
+  const OpenAiServer server_{OpenAiServer::Options(), make_model()};
+  HttpClient client_ = server_.client();
+};
+
+// The least of many measurements, because events that are on their way hold memory for a moment.
+int64_t least_held(const WaitingStream& stream) {
+  int64_t least = stream.held();
+  for (int i = 0; i < 100; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    least = std::min(least, stream.held());
+  }
+  return least;
+}
+
+// Whether a stream whose request also has `fields` holds at least `bytes` more.
+bool holds_more(const std::string& path, const Json& plain, const Json& fields, int64_t bytes) {
+  Json body = plain;
+  body.update(fields);
+  const int64_t with_fields = least_held(WaitingStream(path, body));
+  const WaitingStream without(path, plain);
+  return eventually([&] { return without.held() + bytes <= with_fields; });
 }
 
 TEST(Response, WhatARequestKeepsIsCountedUntilItsAnswerEnds) {
   const std::string text(30'000, 'x');
-  const auto more = [](const std::string& path, const Json& plain, const Json& fields) {
-    Json body = plain;
-    body.update(fields);
-    return bytes_held_by(path, body) - bytes_held_by(path, plain);
-  };
   // The answer repeats it: in the first events of a stream, and in the last one.
-  EXPECT_GT(more(kPath, request(100), {{"metadata", {{"a", text}}}}), 150'000);
+  EXPECT_TRUE(holds_more(kPath, request(100), {{"metadata", {{"a", text}}}}, 150'000));
   const Json plain = {
       {"messages", {{{"role", "user"}, {"content", "HI"}}}}, {"max_tokens", 100}, {"seed", 7}};
   const Json tool = {{"type", "function"}, {"function", {{"name", "f"}, {"description", text}}}};
-  EXPECT_GT(more("/v1/chat/completions", plain, {{"tools", Json::array({tool})}}), 25'000);
+  const Json tools = {{"tools", Json::array({tool})}};
+  EXPECT_TRUE(holds_more("/v1/chat/completions", plain, tools, 25'000));
 }
 
 TEST(Response, AStreamThatFailsEndsWithAnEvent) {

@@ -79,7 +79,7 @@ TEST_F(ModelLoaderTest, CanBeStoppedInTheMiddleOfAFile) {
   EXPECT_EQ(loaded.status().code(), Code::kCancelled);
 }
 
-// A reload must go on with its other models, as after any model that does not load.
+// A reload continues with its other models, as after any model that does not load.
 TEST_F(ModelLoaderTest, AModelForWhichThereIsNoThreadIsRefused) {
   const ModelFactory no_thread = [](const Bundle&, const ServerConfig&,
                                     const ModelLimits&) -> Result<LoadedModel> {

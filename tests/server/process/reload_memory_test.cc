@@ -1,4 +1,4 @@
-// A reload that takes more memory than clients may make the server take.
+// Reloads that take more memory than clients may make the server take, or that fail.
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -10,6 +10,7 @@
 #include <future>
 #include <memory>
 #include <ostream>
+#include <stdexcept>
 #include <streambuf>
 #include <string>
 #include <thread>
@@ -25,6 +26,7 @@
 namespace runnel {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -84,8 +86,12 @@ class GrowingServer {
         [this, rereading] { code_ = serve(config_, rereading, factory_, log_, "test"); });
     channel_ = grpc::CreateChannel(buffer_.address(), grpc::InsecureChannelCredentials());
   }
-  // Makes the device fail, which ends the server.
   ~GrowingServer() {
+    if (thread_.joinable()) end();
+  }
+
+  // Makes the device fail, which ends the server. Returns the log.
+  const std::string& end() {
     fails_ = true;
     grpc::ClientContext context;
     prepare(context);
@@ -99,6 +105,7 @@ class GrowingServer {
     thread_.join();
     EXPECT_EQ(code_, 3) << buffer_.text();
     EXPECT_THAT(buffer_.text(), Not(HasSubstr("warn flood")));
+    return buffer_.text();
   }
 
   // Sends 256 KiB. Returns the status.
@@ -117,13 +124,16 @@ class GrowingServer {
     return v1::Admin::NewStub(channel_)->Reload(&context, {}, &report);
   }
 
+  std::atomic<bool> throws{false};  // while a model is loaded
+
  private:
   static void prepare(grpc::ClientContext& context) {
     context.AddMetadata("authorization", "Bearer key");
     context.set_wait_for_ready(true);
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
   }
   Result<LoadedModel> make(const Bundle& bundle, ModelLimits limits) {
+    if (throws) throw std::runtime_error("thrown by the test");
     for (int i = 0; bundle.spec.name == "large" && i < 50; ++i) {
       memory_.emplace_back(4 << 20, 'm');
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -160,6 +170,16 @@ TEST(ReloadMemory, CutsOffNobody) {
   EXPECT_TRUE(reloaded.ok()) << reloaded.error_message();
   over = true;
   sender.join();
+}
+
+TEST(ReloadMemory, AReloadThatThrowsIsLoggedAndEndsNothingElse) {
+  GrowingServer server;
+  server.throws = true;
+  const grpc::Status failed = server.reload();
+  EXPECT_EQ(failed.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(server.send_much(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(server.end(),
+              AllOf(HasSubstr("warn reload message="), HasSubstr("thrown by the test")));
 }
 
 }  // namespace

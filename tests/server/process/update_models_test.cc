@@ -69,6 +69,15 @@ TEST_F(UpdateModels, AReplacedGgufFileAndATemplateInASubfolderAreNoticed) {
   EXPECT_THAT(update({gguf, other}).replaced, ElementsAre("b"));
 }
 
+TEST_F(UpdateModels, AGivenTemplateDoesNotHideThatForTools) {
+  ModelConfig given = model("a", "a");
+  given.chat_template = "tool_use";
+  EXPECT_THAT(update({given}).added, ElementsAre("a"));
+  std::filesystem::create_directory(folder_.path("a/additional_chat_templates"));
+  folder_.write("a/additional_chat_templates/tool_use.jinja", "{{ x }}");
+  EXPECT_THAT(update({given}).replaced, ElementsAre("a"));
+}
+
 TEST_F(UpdateModels, ModelsComeAndGo) {
   EXPECT_THAT(update({model("a", "a"), model("b", "b")}).added, ElementsAre("a", "b"));
   const auto kept = *models_.find({}, "b");
