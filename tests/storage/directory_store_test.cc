@@ -328,6 +328,26 @@ TEST_F(DirectoryStoreTest, SyncsFollowTheSetting) {
   EXPECT_EQ(store->sync().code(), Code::kUnavailable);
 }
 
+TEST_F(DirectoryStoreTest, AFailedSyncOfTheFileSystemIsTriedAgain) {
+  options_.sync = SyncMode::kInterval;
+  int all = 0;
+  bool fails = true;
+  options_.disk.sync_all = [&](int) {
+    ++all;
+    if (fails) errno = EIO;
+    return fails ? -1 : 0;
+  };
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  EXPECT_EQ(store->sync().code(), Code::kUnavailable);
+  EXPECT_EQ(store->sync().code(), Code::kUnavailable);
+  fails = false;
+  EXPECT_TRUE(store->sync().ok());
+  EXPECT_EQ(all, 3) << "nothing was written since";
+  EXPECT_TRUE(store->sync().ok());
+  EXPECT_EQ(all, 3);
+}
+
 TEST_F(DirectoryStoreTest, WhatIsWrittenDuringASyncIsSyncedByTheNextOne) {
   options_.sync = SyncMode::kInterval;
   int all = 0;
