@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -160,12 +161,12 @@ class Client:
     async def sessions(self, model: str = "") -> AsyncIterator[SessionInfo]:
         """This caller's sessions of a model, in the order of their ids."""
         token = ""
-        while True:
+        for pages in itertools.count(1):
             request = messages.load("sessions").ListSessionsRequest(model=model, page_token=token)
             page = await self._unary(self._methods.list_sessions, request)
             for session in page.sessions:
                 yield results.session_of(session)
-            token = page.next_page_token
+            token = wire.next_token(page, token, pages)
             if not token:
                 return
 
