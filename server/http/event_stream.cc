@@ -8,8 +8,8 @@ namespace {
 
 constexpr const char* kPing = ": ping\n\n";
 
-// The characters other than CR and LF at which some clients end a line, such as those that use
-// splitlines() of Python.
+// The characters other than CR and LF at which some clients end a line, such as clients that use
+// Python's splitlines().
 struct LineEnd {
   std::string_view bytes, escaped;
 };
