@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <functional>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -46,20 +47,22 @@ int write_and_close(int descriptor, std::string_view bytes, const Finish& finish
   return written ? 0 : error;
 }
 
-// Writes a new file next to `path` and renames it to `path`. A device or a pipe is written to
-// directly, never replaced.
+// Writes a new file next to `path` and renames it to `path`. Others may be able to write into the
+// folder, so nobody can guess the new file's name, and open() fails if the name is in use. A device
+// or a pipe is written to directly, never replaced.
 Status write_in_place(const std::string& path, std::string_view bytes, int mode,
                       const Finish& finish) {
   if (Status status = check_writable(path); !status.ok()) return status;
   std::error_code ignored;
   const bool replaced = !fs::exists(path, ignored) || fs::is_regular_file(path, ignored);
-  const std::string part = !replaced ? path : path + ".part" + std::to_string(getpid());
-  if (replaced) fs::remove(part, ignored);
-  const int made = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+  const std::string part =
+      !replaced ? path : path + ".part" + std::to_string(std::random_device()());
+  const int flags = replaced ? O_EXCL | O_NOFOLLOW : O_TRUNC;
+  const int made = ::open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
   int error = made < 0 ? errno : write_and_close(made, bytes, finish);
   if (error == 0 && replaced && ::rename(part.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return {};
-  if (replaced) fs::remove(part, ignored);
+  if (replaced && made >= 0) fs::remove(part, ignored);
   return invalid_argument("cannot write " + quote(path, 400) + ": " + reason(error));
 }
 

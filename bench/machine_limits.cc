@@ -8,8 +8,11 @@
 #include <barrier>
 #include <chrono>
 #include <cstdlib>
+#include <latch>
 #include <memory>
 #include <new>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -149,7 +152,7 @@ double seconds_of(Run run, Wide* data, int64_t count, int64_t times) {
 
 // The maximum rate, in runs per second, of all threads together, each over `bytes` of its own. A
 // measurement lasts until the last thread is done, because the rate of a thread that runs while
-// others are idle must not be added.
+// others are idle must not be added. Throws std::system_error if a thread cannot be started.
 double rate_of(Run run, int threads, int64_t bytes, int64_t count) {
   std::array<std::atomic<double>, kRuns> rates{};
   std::vector<Data> data;
@@ -168,9 +171,22 @@ double rate_of(Run run, int threads, int64_t bytes, int64_t count) {
       rate.fetch_add(static_cast<double>(times) / seconds_since(start));
     }
   };
+  std::latch begin(1);
+  bool all_started = false;  // written before `begin`
+  const auto work_with_all = [&](int thread) {
+    begin.wait();
+    if (all_started) work(thread);  // otherwise the gate would never open
+  };
   {
     std::vector<std::jthread> others;
-    for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
+    try {
+      for (int thread = 1; thread < threads; ++thread) others.emplace_back(work_with_all, thread);
+    } catch (...) {
+      begin.count_down();
+      throw;
+    }
+    all_started = true;
+    begin.count_down();
     work(0);
   }
   return *std::max_element(rates.begin(), rates.end());
@@ -221,6 +237,11 @@ Result<MachineLimits> measure_limits(int threads) {
   } catch (const std::bad_alloc&) {
     return Status(Code::kResourceExhausted,
                   "not enough memory to measure it: 192 MiB a thread are needed");
+  } catch (const std::system_error& error) {
+    return Status(Code::kResourceExhausted, "cannot start " + std::to_string(threads) +
+                                                " threads (" + error.what() +
+                                                "); allow the process more of them: ulimit -u, or "
+                                                "the pids limit of its container");
   }
 }
 

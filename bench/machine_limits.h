@@ -18,7 +18,7 @@ struct MachineLimits {
 };
 
 // Measures with `threads` threads, for about a second. RESOURCE_EXHAUSTED if there is too little
-// memory.
+// memory, or a thread cannot be started.
 Result<MachineLimits> measure_limits(int threads);
 
 }  // namespace runnel

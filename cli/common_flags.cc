@@ -12,6 +12,30 @@ namespace {
 constexpr double kLongestSeconds = 1e7;
 constexpr const char* kReaching = "Reaching the server";
 
+// A variable of the environment; empty if it is not set.
+std::string said(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? "" : text;
+}
+
+// A key on the command line replaces the key file of the environment, but not that of the command
+// line. Flags are read in the order in which they are added, so --api-key is added first. Does not
+// use from_environment(), which does not tell the two places apart.
+void add_key(const Command& command, Target& server) {
+  server.api_key = said("RUNNEL_API_KEY");
+  server.api_key_file = said("RUNNEL_API_KEY_FILE");
+  command
+      .flag("--api-key", server.api_key,
+            "The API key itself, which all users of this machine can see in ps; ignored if "
+            "--api-key-file is given; RUNNEL_API_KEY in the environment")
+      .clears(server.api_key_file)
+      .in_group(kReaching);
+  command
+      .flag("--api-key-file", server.api_key_file,
+            "File with the API key; RUNNEL_API_KEY_FILE in the environment")
+      .in_group(kReaching);
+}
+
 }  // namespace
 
 Flag add_server(const Command& command, Target& server) {
@@ -23,8 +47,8 @@ Flag add_server(const Command& command, Target& server) {
   address.check(check_server).shows_default();
   // After shows_default(), because the manual page must be the same on every machine. Does not use
   // from_environment(): the flag would then count as given, and exclude other flags.
-  const char* said = std::getenv("RUNNEL_SERVER");
-  if (said != nullptr && *said != 0 && has_default) server.address = said;
+  const std::string elsewhere = said("RUNNEL_SERVER");
+  if (!elsewhere.empty() && has_default) server.address = elsewhere;
   const auto word = [&](const char* flag, std::string& to, const char* variable, const char* what) {
     command.flag(flag, to, what).from_environment(variable).in_group(kReaching);
   };
@@ -40,10 +64,7 @@ Flag add_server(const Command& command, Target& server) {
   word("--tls-key", server.tls_key, "RUNNEL_TLS_KEY", "PEM file of the private key of --tls-cert");
   word("--tls-name", server.tls_name, "RUNNEL_TLS_NAME",
        "Name in the server's certificate, if it is not the host of --server");
-  word("--api-key-file", server.api_key_file, "RUNNEL_API_KEY_FILE", "File with the API key");
-  word("--api-key", server.api_key, "RUNNEL_API_KEY",
-       "The API key itself, which all users of this machine can see in ps; ignored if "
-       "--api-key-file is set");
+  add_key(command, server);
   command
       .flag("--plaintext-key", server.plaintext_key,
             "Send the key to another machine even without TLS")

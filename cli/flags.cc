@@ -197,6 +197,10 @@ const Flag& Flag::from_environment(const char* variable) const {
   option_->envname(variable);
   return *this;
 }
+const Flag& Flag::clears(std::string& other) const {
+  option_->each([&other](const std::string& /*word*/) { other.clear(); });
+  return *this;
+}
 const Flag& Flag::in_group(const char* title) const {
   option_->group(title);
   return *this;

@@ -40,6 +40,7 @@ class Flag {
   const Flag& separated_by_commas() const;
   const Flag& one_word_each() const;  // for a list: the flag is repeated for each value
   const Flag& from_environment(const char* variable) const;  // if the flag is not given
+  const Flag& clears(std::string& other) const;              // if the flag is given
   const Flag& in_group(const char* title) const;             // a group in the help
   const Flag& without_type() const;                          // in the help
   const Flag& needs(const Flag& other) const;

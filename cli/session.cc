@@ -13,18 +13,26 @@ namespace runnel {
 namespace {
 
 constexpr int kPage = 1000;
+constexpr int kMostPages = 10000;
 
+// INTERNAL if the server names pages without end.
 Status list_all(Client& client, const std::string& model, std::vector<v1::Session>& all) {
   v1::ListSessionsRequest request;
   request.set_model(model);
   request.set_page_size(kPage);
-  do {
+  for (int pages = 0; pages < kMostPages; ++pages) {
     v1::ListSessionsResponse page;
     if (Status status = client.list_sessions(request, page); !status.ok()) return status;
     all.insert(all.end(), page.sessions().begin(), page.sessions().end());
+    if (page.next_page_token().empty()) return {};
+    if (page.next_page_token() == request.page_token()) {
+      return {Code::kInternal,
+              "the server's list of sessions has no end: a page names itself as the next one"};
+    }
     request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
-  return Status();
+  }
+  return {Code::kInternal,
+          "the server's list of sessions has more than " + with_commas(kMostPages) + " pages"};
 }
 
 void print_sessions(const std::vector<v1::Session>& sessions, Console& console) {

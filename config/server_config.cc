@@ -318,6 +318,21 @@ Status check_stream_room(const ServerConfig& config) {
       " values, and may hold " + std::to_string(kMaxStreamValues) + "; lower one of them");
 }
 
+// The server must not end an idle session before the call that has changed it is saved, or the wait
+// for the store has been given up.
+Status check_storage_times(const ServerConfig& config) {
+  constexpr int64_t kSlack = 2000;  // each of the times is checked about once a second
+  const int64_t idle = config.limit(limits::kIdleTimeoutMs);
+  const int64_t least = config.storage_timeout_ms + kSlack;
+  if (config.storage_url.empty() || idle >= least) return {};
+  return invalid_argument("limits.idle_timeout_ms is " + std::to_string(idle) +
+                          " and storage.timeout_ms is " +
+                          std::to_string(config.storage_timeout_ms) +
+                          ": a session could end before the store has it; set "
+                          "limits.idle_timeout_ms to at least " +
+                          std::to_string(least) + ", or lower storage.timeout_ms");
+}
+
 Status check_storage(const ServerConfig& config) {
   StoreUrl url;
   if (!config.storage_url.empty()) {
@@ -479,6 +494,7 @@ Status check_config(const ServerConfig& config) {
   if (Status s = check_call_bytes(config); !s.ok()) return s;
   if (Status s = check_tls(config); !s.ok()) return s;
   if (Status s = check_storage(config); !s.ok()) return s;
+  if (Status s = check_storage_times(config); !s.ok()) return s;
   if (Status s = check_hosts(config.http_hosts); !s.ok()) return s;
   if (Status s = check_origins(config.http_origins); !s.ok()) return s;
   if (Status s = check_address("address", config.address); !s.ok()) return s;

@@ -58,31 +58,31 @@ void Admission::admit(GenerateRequest request, const RequestDigest& digest,
   generation->request = std::move(request);
   generation->digest = digest;
   generation->stream = std::move(stream);
-  if (!waiting_room_.take_over(generation)) begin(std::move(generation));
+  if (!waiting_room_.take_over(generation)) begin(generation);
 }
 
-void Admission::go_on(QueuedCall call) {
-  if (call.score) {
-    begin(call.score, true);
-    return;
-  }
+bool Admission::go_on(QueuedCall& call) {
+  if (call.score) return begin(call.score, true);
   call.generation->has_waited = true;
-  begin(std::move(call.generation));
+  return begin(call.generation);
 }
 
-void Admission::begin(std::unique_ptr<Generation> generation) {
+// Admits a generation, lets it wait, or refuses it. False as for go_on().
+bool Admission::begin(std::unique_ptr<Generation>& generation) {
   generation->admitted = time_.now();
   Status status = find_retried(*generation) ? try_resume(*generation) : try_admit(*generation);
   if (status.ok()) {
     if (const auto& stored = generation->request.stored) stored->record = generation->record;
     steps_.start(std::move(generation));
-    return;
+    return true;
   }
+  if (generation->has_waited && is_states_used_up(status)) return false;
   const std::shared_ptr<TokenStream> stream = generation->stream;
   if (status.code() == Code::kResourceExhausted && generation->may_wait()) {
     status = waiting_room_.add(std::move(generation));
   }
   if (!status.ok()) stream->end(std::move(status));
+  return true;
 }
 
 // Resolves the session that a generation starts from and opens the sessions of its samples. If it
@@ -410,22 +410,25 @@ void Admission::feed(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
   if (call->done && call->accepted) call->accepted();  // otherwise the call has its answer
 }
 
-// Gives a Score call its slot and its first message, lets it wait, or refuses it.
-void Admission::begin(const std::shared_ptr<ScoreCall>& call, bool has_waited) {
+// Gives a Score call its slot and its first message, lets it wait, or refuses it. False as for
+// go_on().
+bool Admission::begin(const std::shared_ptr<ScoreCall>& call, bool has_waited) {
   const Result<Session*> session = open_scored(*call, has_waited);
   if (session.ok()) {
     call->scored.queued = note_queued(call->asked);
     steps_.start(call, **session);
     if (call->begin && (*session)->position == 0) put_begin(spec_.begin, call->feed.values);
     score(*call);
-    return;
+    return true;
   }
   Status status = session.status();
+  if (has_waited && is_states_used_up(status)) return false;
   if (status.code() == Code::kResourceExhausted && !has_waited &&
       call->max_queue_time > Duration(0)) {
     status = waiting_room_.add(call);
   }
   if (!status.ok()) call->complete(std::move(status), time_.now());
+  return true;
 }
 
 // The session of a Score call: the one that it starts from if the call keeps that, else a new one

@@ -31,8 +31,10 @@ class Admission {
   // model's first value, `values` also has memory for one more value.
   void feed(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
             ScoredChunk answers, std::function<void(Result<ScoredChunk>)> done);
-  // Admits a call that has waited for slots, when its turn has come.
-  void go_on(QueuedCall call);
+  // Admits a call that has waited for slots, when its turn has come, or ends it with the reason for
+  // a refusal. False, and nothing has changed: the call must keep waiting, because a call to
+  // another model has just taken the state that the account's quota had left.
+  bool go_on(QueuedCall& call);
 
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.
   Result<SessionInfo> create_session(SessionKey key, const Caller& caller);
@@ -46,7 +48,7 @@ class Admission {
   Status delete_session(const SessionKey& key);
 
  private:
-  void begin(std::unique_ptr<Generation> generation);
+  bool begin(std::unique_ptr<Generation>& generation);
   Status try_admit(Generation& generation);
   TurnPlace place_of(const GenerateRequest& request, const Session* source) const;
   Status check_start(const GenerateRequest& request, TurnPlace place, int64_t position) const;
@@ -70,7 +72,7 @@ class Admission {
   Status take_stored(const Generation& generation, Session& session) const;
   void resume(Generation& generation, Session& session);
 
-  void begin(const std::shared_ptr<ScoreCall>& call, bool has_waited);
+  bool begin(const std::shared_ptr<ScoreCall>& call, bool has_waited);
   Result<Session*> open_scored(const ScoreCall& call, bool has_waited);
   void score(ScoreCall& call);
 

@@ -10,6 +10,8 @@
 namespace runnel {
 namespace {
 
+constexpr std::string_view kStatesUsedUp = "quota_sessions";
+
 // INVALID_ARGUMENT, because waiting cannot help. `limit` says how many states there may be.
 Status never_fits(int64_t needed, std::string_view field, const std::string& limit) {
   // Every call needs one state, whatever its fields say.
@@ -112,8 +114,10 @@ Status states_used_up(const std::string& account, int64_t needed, int64_t held, 
   return too_many_states(needed, held, sessions, field,
                          "the quota of " + account + " is sessions " + std::to_string(sessions) +
                              ", states of all models together",
-                         "quota_sessions");
+                         kStatesUsedUp);
 }
+
+bool is_states_used_up(const Status& status) { return status.reason() == kStatesUsedUp; }
 
 Status no_room(int needed, int free, int slots, int stored, std::string_view field) {
   if (needed > slots - stored) {

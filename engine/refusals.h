@@ -41,6 +41,8 @@ Status values_used_up(const std::string& account, int64_t per_second, Duration b
 // `sessions` over all models.
 Status states_used_up(const std::string& account, int64_t needed, int64_t held, int64_t sessions,
                       std::string_view field = {});
+// Whether `status` is RESOURCE_EXHAUSTED for this reason.
+bool is_states_used_up(const Status& status);
 
 // RESOURCE_EXHAUSTED: a call needs `needed` more states. Its account has `held`, and may have
 // `share` of each model.

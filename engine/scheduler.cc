@@ -94,7 +94,7 @@ bool Scheduler::turn() {
   const bool moved = moves_.move_states();
   sessions_.expire(time_.now());
   const bool served = waiting_room_.serve(
-      [this] { return refusal(); }, [this](QueuedCall call) { admission_.go_on(std::move(call)); });
+      [this] { return refusal(); }, [this](QueuedCall& call) { return admission_.go_on(call); });
   const bool stepped = steps_.step();
   time_.read();
   steps_.finish_turn();

@@ -115,6 +115,14 @@ QueuedCall SlotQueue::take(QueuedCall& call) {
   return taken;
 }
 
+void SlotQueue::restore(QueuedCall&& call) {
+  turns_.try_emplace(call.account, call.turns);  // forget() erases them with the last call
+  bytes_ += call.bytes;
+  const auto next =
+      std::ranges::find_if(calls_, [&](const auto& other) { return other.number > call.number; });
+  calls_.insert(next, std::move(call));
+}
+
 void SlotQueue::remove_if(const std::function<bool(QueuedCall&)>& leaves) {
   for (auto call = calls_.begin(); call != calls_.end();) {
     if (!leaves(*call)) {

@@ -7,7 +7,8 @@
 // and of its account's calls. Then, for the same length of time, no slots are kept for calls that
 // need more slots than are free, so that the other calls do not starve, either.
 //
-// The queue knows neither sessions nor streams. Its user moves the slots. Only add() allocates.
+// The queue knows neither sessions nor streams. Its user moves the slots. Only add() and restore()
+// allocate.
 #pragma once
 
 #include <cstdint>
@@ -86,6 +87,8 @@ class SlotQueue {
   bool keeps() const { return keeps_; }
   // Removes a call that is admitted from the queue. This is a turn of its account.
   QueuedCall take(QueuedCall& call);
+  // Puts a call that was taken, and could not be admitted, back to its place.
+  void restore(QueuedCall&& call);
   // Removes the calls for which `leaves` is true. `leaves` may move from the call.
   void remove_if(const std::function<bool(QueuedCall&)>& leaves);
   // The first call for which `is_it` is true. Null if there is none.

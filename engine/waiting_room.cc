@@ -125,7 +125,7 @@ bool WaitingRoom::take_over(std::unique_ptr<Generation>& generation) {
 // --- Out of it ---
 
 bool WaitingRoom::serve(const std::function<Status()>& refusal,
-                        const std::function<void(QueuedCall)>& go_on) {
+                        const std::function<bool(QueuedCall&)>& go_on) {
   bool served = false;
   if (!queue_.empty()) {
     const Status refused = refusal();
@@ -138,8 +138,12 @@ bool WaitingRoom::serve(const std::function<Status()>& refusal,
     for (int i = 0;; ++i) {
       QueuedCall* const call = queue_.next(time_.now(), sessions_.unclaimed_slots(), may);
       if (call == nullptr || i == kMostPerTurn) break;  // the call waits for the next turn
-      go_on(queue_.take(*call));
-      served = true;
+      QueuedCall taken = queue_.take(*call);
+      if (go_on(taken)) {
+        served = true;
+      } else {
+        queue_.restore(std::move(taken));
+      }
     }
     served |= end_if([this](const QueuedCall& call) -> std::optional<Status> {
       if (time_.now() < call.until) return std::nullopt;

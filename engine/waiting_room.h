@@ -48,9 +48,10 @@ class WaitingRoom {
   bool take_over(std::unique_ptr<Generation>& generation);
 
   // To be called once a turn. Hands each call whose turn has come to `go_on`, ends the calls whose
-  // time to wait is over, and tells the other calls their places. If `refusal` is not OK, it ends
-  // all calls with this status. True if a call has left the queue.
-  bool serve(const std::function<Status()>& refusal, const std::function<void(QueuedCall)>& go_on);
+  // time to wait is over, and tells the other calls their places. If `go_on` returns false, the
+  // call keeps its place. If `refusal` is not OK, it ends all calls with this status. True if a
+  // call has left the queue.
+  bool serve(const std::function<Status()>& refusal, const std::function<bool(QueuedCall&)>& go_on);
   void end_all(const Status& status);
 
  private:

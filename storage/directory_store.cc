@@ -398,9 +398,12 @@ Status DirectoryStore::sweep_listed(const std::string& name) {
   return {};
 }
 
+// After a failure the next call tries again, even if nothing is written until then.
 Status DirectoryStore::sync() {
   if (sync_ != SyncMode::kInterval || !dirty_.exchange(false)) return {};
-  return folder_.sync_all();
+  Status synced = folder_.sync_all();
+  if (!synced.ok()) dirty_.store(true, std::memory_order_release);
+  return synced;
 }
 
 }  // namespace runnel

@@ -89,7 +89,8 @@ class DirectoryStore final : public Store {
   Folder folder_;
   const OpenFile alive_;  // locked
   const Clock& clock_;
-  std::atomic<bool> dirty_{false};  // something was written since the last sync() began
+  // Something was written since the last sync() began, or that sync() failed.
+  std::atomic<bool> dirty_{false};
 };
 
 }  // namespace runnel

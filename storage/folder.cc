@@ -1,6 +1,5 @@
 #include "storage/folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,7 +39,9 @@ struct flock whole_file() {
 
 }  // namespace
 
-DiskCalls DiskCalls::system() { return {::write, ::fdatasync, ::fsync, ::syncfs, ::close}; }
+DiskCalls DiskCalls::system() {
+  return {::write, ::fdatasync, ::fsync, ::syncfs, ::close, ::readdir};
+}
 
 OpenFile::OpenFile(OpenFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
 
@@ -188,11 +189,12 @@ Status Folder::each(const std::function<void(std::string_view)>& take) const {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(again < 0 ? nullptr : fdopendir(again),
                                                     closedir);
   if (entries == nullptr) return failed("list", "", errno);
-  for (const dirent* entry = readdir(entries.get()); entry != nullptr;
-       entry = readdir(entries.get())) {
+  for (;;) {
+    errno = 0;  // only errno tells a failure from the end
+    const dirent* const entry = disk_.next_entry(entries.get());
+    if (entry == nullptr) return errno == 0 ? Status() : failed("list", "", errno);
     if (entry->d_name[0] != '.') take(entry->d_name);
   }
-  return {};
 }
 
 Result<std::vector<std::string>> Folder::list() const {

@@ -2,6 +2,7 @@
 // locks work between processes and between threads.
 #pragma once
 
+#include <dirent.h>
 #include <sys/types.h>
 
 #include <atomic>
@@ -27,6 +28,7 @@ struct DiskCalls {
   std::function<int(int descriptor)> sync_folder;                                 // as fsync(2)
   std::function<int(int descriptor)> sync_all;                                    // as syncfs(2)
   std::function<int(int descriptor)> close_file;                                  // as close(2)
+  std::function<dirent*(DIR* folder)> next_entry;                                 // as readdir(3)
 
   // The real system calls.
   static DiskCalls system();
@@ -75,7 +77,7 @@ class Folder {
   Status rename(const std::string& temporary, const std::string& name, bool durable);
   // False if there was no such file.
   bool remove(const std::string& name) const;
-  // Passes the name of each file to `take`.
+  // Passes the name of each file to `take`. UNAVAILABLE if not all names can be read.
   Status each(const std::function<void(std::string_view)>& take) const;
   // The names of all files.
   Result<std::vector<std::string>> list() const;

@@ -188,6 +188,21 @@ Result<StateHeader> parse_header(std::string_view text) {
   return header;
 }
 
+// A program of an earlier release would ignore such a member, or could not read it.
+Status check_version(uint32_t version, const StateHeader& header, const StateLayout& layout) {
+  const auto later = [version](const char* what, uint32_t first) {
+    return refused("is of version " + std::to_string(version) + " and has " + what +
+                   "; expected version " + std::to_string(first) + " or later");
+  };
+  const auto is_bf16 = [](const StatePart& part) { return part.type == DType::kBF16; };
+  if (!header.recent.empty() && version < kRecentVersion) {
+    return later("recent values", kRecentVersion);
+  }
+  const bool has_caches = layout.page_bytes > 0 || std::ranges::any_of(header.parts, is_bf16);
+  if (has_caches && version < kCacheVersion) return later("caches of attention", kCacheVersion);
+  return {};
+}
+
 std::string written(const StatePart& part) {
   std::string text = name_of(kTypes, part.type) + std::string(" [");
   for (const int64_t size : part.shape) {
@@ -455,6 +470,8 @@ Status StateReader::take_header() {
   if (!header.ok()) return header.status();
   Result<StateLayout> layout = accept_(*header);
   if (!layout.ok()) return layout.status();
+  const uint32_t version = number_of(std::string_view(start_).substr(kMagic.size()));
+  if (Status s = check_version(version, *header, *layout); !s.ok()) return s;
   parts_ = travelling_parts(*layout, consumed_at(header->position));
   image_ = {.position = header->position, .pending = header->pending, .bytes = {}};
   image_.bytes.resize(static_cast<size_t>(layout->state_bytes));

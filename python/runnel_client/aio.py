@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import os
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -64,6 +66,7 @@ class Client:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._door = Door(http, self._access)
         self._retry, self._timeout, self._closed = retry or Retry(), timeout, asyncio.Event()
+        self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @functools.cached_property
     def _methods_of_channel(self) -> wire.Methods:
@@ -90,8 +93,10 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection. Calls that run are cancelled."""
+        """Closes the connection. Calls that run fail with Cancelled."""
         self._closed.set()
+        for call in list(self._streams):  # the channel's close() leaves streams alone that have begun
+            call.cancel()
         if self._channel is not None:
             await self._channel.close()
 
@@ -159,12 +164,12 @@ class Client:
     async def sessions(self, model: str = "") -> AsyncIterator[SessionInfo]:
         """This caller's sessions of a model, in the order of their ids."""
         token = ""
-        while True:
+        for pages in itertools.count(1):
             request = messages.load("sessions").ListSessionsRequest(model=model, page_token=token)
             page = await self._unary(self._methods.list_sessions, request)
             for session in page.sessions:
                 yield results.session_of(session)
-            token = page.next_page_token
+            token = wire.next_token(page, token, pages)
             if not token:
                 return
 
@@ -249,7 +254,8 @@ class Client:
 
     async def _export_session(self, request: Any, timeout: float | None) -> bytes:
         async def attempt(left: float) -> bytes:
-            call = self._methods.export_session(request, timeout=left, metadata=self._headers(request.id))
+            headers = self._headers(request.id)
+            call = self._stream(self._methods.export_session(request, timeout=left, metadata=headers))
             return b"".join([piece.data async for piece in call])
 
         return await self._attempts(attempt, self._tries(timeout))
@@ -284,7 +290,8 @@ class Client:
             requests[0].expected_position = await _position(self, requests[0], known, tries)
 
         async def attempt(left: float) -> Score:
-            call = self._methods.score(iter(requests), timeout=left, metadata=self._headers(session))
+            headers = self._headers(session)
+            call = self._stream(self._methods.score(iter(requests), timeout=left, metadata=headers))
             try:
                 return results.score_of([response async for response in call])
             finally:
@@ -317,6 +324,23 @@ class Client:
                 return await attempt(tries.left())
             except grpc.RpcError as error:
                 await self._pause(tries, error)
+            except asyncio.CancelledError:
+                self._check_cancelled()
+                raise
+
+    def _stream(self, call: Any) -> Any:
+        """`call`, which close() then ends."""
+        self._streams.add(call)
+        return call
+
+    def _check_cancelled(self) -> None:
+        """Raises Cancelled if close() has ended a call. grpc.aio reports that as if the task was cancelled.
+
+        Before Python 3.11 the two cannot be told apart once the client is closed.
+        """
+        cancelling = getattr(asyncio.current_task(), "cancelling", None)
+        if cancelling is None or not cancelling():
+            self._check_open()
 
     async def _pause(self, tries: Tries, error: grpc.RpcError) -> None:
         """Waits until the next attempt. Raises the exception for `error` if there is none."""
@@ -332,7 +356,7 @@ class Client:
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise call_error("CANCELLED", "the client was closed", ())
+            raise call_error("CANCELLED", "the client was closed", ()) from None
 
 
 class Generation(Progress):
@@ -505,7 +529,7 @@ async def _receive(
         while True:
             client._check_open()
             received.begin_attempt()
-            call = client._methods.generate(request, timeout=tries.left(), metadata=headers)
+            call = client._stream(client._methods.generate(request, timeout=tries.left(), metadata=headers))
             try:
                 async for response in call:
                     for run in received.take(response):
@@ -516,6 +540,9 @@ async def _receive(
                 return
             except grpc.RpcError as error:
                 await client._pause(tries, error)
+            except asyncio.CancelledError:
+                client._check_cancelled()
+                raise
             finally:
                 call.cancel()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator
@@ -154,11 +155,11 @@ class Client:
     def sessions(self, model: str = "") -> Iterator[SessionInfo]:
         """This caller's sessions of a model, in the order of their ids."""
         token = ""
-        while True:
+        for pages in itertools.count(1):
             request = messages.load("sessions").ListSessionsRequest(model=model, page_token=token)
             page = self._unary(self._methods.list_sessions, request)
             yield from map(results.session_of, page.sessions)
-            token = page.next_page_token
+            token = wire.next_token(page, token, pages)
             if not token:
                 return
 

@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from runnel_client import messages
 from runnel_client.conversation import set_conversation
+from runnel_client.errors import CallError
 from runnel_client.options import CONVERSATION, Options
 from runnel_client.results import Model
 
 Prompt = npt.ArrayLike  # text, or values: a list or an array of integers of any shape
 CHUNK = 65536  # values in one message of Score
 FILE_PIECE = 65536  # bytes of a state file in one message of ImportSession
+PAGES = 10_000  # pages that a list of sessions may have
 
 CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.enable_http_proxy", 0),
@@ -174,6 +176,19 @@ def import_requests(data: bytes, model: str, id: str, allow_inexact: bool) -> It
     yield first
     for start in range(0, len(data), FILE_PIECE):
         yield kind(data=data[start : start + FILE_PIECE])
+
+
+def next_token(page: Any, token: str, pages: int) -> str:
+    """The token of the page after the page of `token`, which is the `pages`th; "" if that is the last page.
+
+    CallError if the server names pages without end.
+    """
+    following: str = page.next_page_token
+    if following and following == token:
+        raise CallError("the server's list of sessions has no end: a page names itself as the next one", "INTERNAL")
+    if following and pages >= PAGES:
+        raise CallError(f"the server's list of sessions has more than {PAGES:,} pages", "INTERNAL")
+    return following
 
 
 def values_of(prompt: Prompt) -> list[int]:

@@ -27,6 +27,12 @@ Status busy(const std::string& id) {
   return status.with_retry_after(std::chrono::milliseconds(100));
 }
 
+Status unanswered(const std::string& id) {
+  Status status(Code::kUnavailable, "the store has not yet answered an earlier call on session " +
+                                        quote(id) + "; try again later");
+  return status.with_retry_after(std::chrono::seconds(1)).with_reason("storage");
+}
+
 // Ends a call's use of its session when the call is deleted, unless save() has ended it.
 struct UseGuard {
   explicit UseGuard(std::shared_ptr<StoredSession> used) : session(std::move(used)) {}
@@ -91,6 +97,7 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
   bool taken = false;
   bool waits = false;
   bool full = false;
+  bool late = false;
   std::shared_ptr<StoredSession> other;    // the one that has the session
   std::shared_ptr<StoredSession> earlier;  // the same, if it is an earlier try of this call
   {
@@ -103,13 +110,16 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
       use.is_opening = true;
       taken = true;
     } else {
+      late = use.is_late;
       other = use.session.lock();
       if (!use.is_brief && other != nullptr && session->repeats(*other)) earlier = other;
       waits = use.is_brief || earlier != nullptr || (use.is_opening && !session->changes());
       full = use.waiting.size() >= kMostWaiting;
-      if (waits && !full) use.waiting.emplace_back([this, session, done] { enter(session, done); });
+      if (waits && !full && !late)
+        use.waiting.emplace_back([this, session, done] { enter(session, done); });
     }
   }
+  if (late) return done(unanswered(session->id()));
   if (!taken) {
     // A call that reads must wait until the session is loaded, because the engine may not have it.
     if (waits ? full : session->changes()) return done(busy(session->id()));
@@ -159,6 +169,20 @@ void KeptSessions::ends_soon(const StoredSession& session) {
   if (found != uses_.end()) found->second.is_brief = true;
 }
 
+// The waiting calls enter again, and are refused.
+void KeptSessions::begins_late(const StoredSession& session) {
+  std::deque<std::function<void()>> waiting;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = uses_.find(session.key());
+    if (found == uses_.end() || found->second.by != &session) return;
+    found->second.is_late = true;
+    waiting.swap(found->second.waiting);
+    if (none_open()) changed_.notify_all();
+  }
+  for (const auto& enter_again : waiting) enter_again();
+}
+
 void KeptSessions::release(const StoredSession& session) {
   std::deque<std::function<void()>> waiting;
   {
@@ -169,7 +193,7 @@ void KeptSessions::release(const StoredSession& session) {
     uses_.erase(found);
     // Notifies with the lock held, because the waiting thread may destroy this object as soon as
     // the lock is free.
-    if (uses_.empty()) changed_.notify_all();
+    if (none_open()) changed_.notify_all();
   }
   for (const auto& enter_again : waiting) enter_again();
 }
@@ -337,7 +361,12 @@ void KeptSessions::tend() {
 
 bool KeptSessions::wait_until_saved(Duration at_most) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, at_most, [&] { return uses_.empty(); });
+  return changed_.wait_for(lock, at_most, [&] { return none_open(); });
+}
+
+// With mutex_ held. Nothing is saved for a call that begins late.
+bool KeptSessions::none_open() const {
+  return std::ranges::all_of(uses_, [](const auto& use) { return use.second.is_late; });
 }
 
 bool KeptSessions::wait_until_idle(Duration at_most) {

@@ -50,7 +50,8 @@ class KeptSessions {
 
   // StoredSession::open(). Also ABORTED while another call of this server changes the session. A
   // retry of that call is not refused, but ends the earlier try. A call that only reads gets the
-  // session in the present state of the other call.
+  // session in the present state of the other call. UNAVAILABLE while the store works on the
+  // beginning of a call that has given up.
   void open(std::shared_ptr<const ServedModel> model, const Caller& caller, SessionUse use,
             OpenDone done);
   // StoredSession::adopt(). ABORTED if a call has a session of this name open.
@@ -73,7 +74,7 @@ class KeptSessions {
   // To be called about once a second, by one thread. Renews leases, calls Store::sync() and
   // Store::sweep(), and ends waits that are too long.
   void tend();
-  // Waits until no session is open, for at most `at_most`. Returns true if none is.
+  // Waits until no call has a session open, for at most `at_most`. Returns true if none has.
   bool wait_until_saved(Duration at_most);
   // Waits until no thread works on the store, for at most twice `at_most`. Returns true if none
   // does.
@@ -102,6 +103,9 @@ class KeptSessions {
   ServerContext& context() { return context_; }
   // From now on other calls may wait for the session.
   void ends_soon(const StoredSession& session);
+  // The call has ended, but the store still works on its beginning. Until release(), other calls
+  // are refused, because the late beginning would take the session from them.
+  void begins_late(const StoredSession& session);
   // No call has the session any more.
   void release(const StoredSession& session);
   void count_error();
@@ -124,6 +128,7 @@ class KeptSessions {
     const StoredSession* by = nullptr;          // the same object, also while its destructor runs
     bool is_brief = false;                      // other calls may wait for it
     bool is_opening = false;                    // calls that only read may wait for it
+    bool is_late = false;                       // begins_late()
     std::deque<std::function<void()>> waiting;  // the calls that wait for it
   };
 
@@ -131,6 +136,7 @@ class KeptSessions {
                      const Record& record) const;
   Result<SessionPage> page_of(const ServedModel& model, const std::string& caller,
                               const std::string& after, size_t count, const SessionPage& here);
+  bool none_open() const;
   void enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done);
   void end_opening(const StoredSession& session);
   void sweep();

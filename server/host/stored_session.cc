@@ -107,9 +107,11 @@ void StoredSession::open(Done done) {
                        .expected_position = use_.expected_position,
                        .after_cut_off = use_.after_cut_off};
   const auto self = shared_from_this();
+  begins_ = true;
   kept_.threads().run<Begun>(
       [self, claim] {
         auto begun = self->kept_.store().begin(self->key_, claim);
+        self->begins_ = false;
         const bool begins = begun.ok() && begun->outcome == FenceOutcome::kOk;
         if (begins && begun->repeats) {
           read_call(self->kept_, *self->model_, self->use_, begun->before, *self->call_);
@@ -329,7 +331,7 @@ void StoredSession::finish_opening(const Status& status) {
   if (!status.ok() || !use_.changes) {
     if (status.ok()) mark_saved(*model_->engine, session(), record_.position);
     room_.reset();
-    kept_.release(*this);
+    begins_ ? kept_.begins_late(*this) : kept_.release(*this);
   }
   std::exchange(opened_, nullptr)(status);
 }

@@ -2,6 +2,7 @@
 // copy of the session up to date before the call, and saves the session after the call.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -56,8 +57,10 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
                 SessionUse use);
   StoredSession(const StoredSession&) = delete;
   StoredSession& operator=(const StoredSession&) = delete;
-  // If a step failed because there was no memory, no later step releases the session. The
-  // destructor then releases it for other calls, and calls the callback that waits for the step.
+  // The destructor releases the session for other calls if no step has done so:
+  // - A step has failed because there was no memory. The destructor also calls the callback that
+  //   waits for the step.
+  // - The store has answered open() only after the call had given up.
   ~StoredSession();
 
   const std::string& key() const { return key_; }
@@ -156,6 +159,7 @@ class StoredSession : public std::enable_shared_from_this<StoredSession> {
   // on a state, because a job that takes too long runs on after the end.
   std::shared_ptr<MemoryBudget::Hold> room_ = std::make_shared<MemoryBudget::Hold>();
 
+  std::atomic<bool> begins_{false};  // the store has not answered open()
   std::mutex mutex_;
   // With mutex_ held.
   Stage stage_ = Stage::kOpening;

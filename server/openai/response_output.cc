@@ -17,10 +17,11 @@ using Kind = ChatEvent::Kind;
 constexpr const char* kInProgress = "in_progress";
 constexpr const char* kCompleted = "completed";
 constexpr const char* kIncomplete = "incomplete";
-// Copies of the items while the last event of a stream is made and the response is stored.
-constexpr int64_t kLastEventFactor = 6;
+// Copies of the items while the last event of a stream is made and the response is stored: six, two
+// of which may have three times as many bytes, because event_of() escapes U+0085.
+constexpr int64_t kLastEventFactor = 6 + 2 * 2;
 // The same of the members that repeat the request. The first two events of a stream take as much.
-constexpr int64_t kRepeatedTexts = 4;
+constexpr int64_t kRepeatedTexts = 4 + 2 * 2;
 constexpr int64_t kTokenText = 256;  // of a token or a likely one as JSON
 
 OrderedJson usage_json(const AnswerUsage& usage) {

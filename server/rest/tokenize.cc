@@ -27,6 +27,9 @@ std::string text_of(RequestFields& fields) {
   const auto content = fields.text("content");
   const auto prompt = fields.text("prompt");
   if (!content && !prompt) fields.refuse("prompt", "is not set; expected a text");
+  if (content && prompt) {
+    fields.refuse("content", "cannot be combined with prompt; leave one of them out");
+  }
   return content ? *content : prompt.value_or("");
 }
 

@@ -32,6 +32,16 @@ TEST(File, ReplacingAFileLeavesNoTemporaryFile) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
 }
 
+TEST(File, ReplacingAFileLeavesOtherFilesAlone) {
+  const TestFolder folder;
+  const std::string other = folder.write("other", random_bytes(4, 1));
+  const std::string link = folder.path("a.part" + std::to_string(getpid()));
+  std::filesystem::create_symlink(other, link);
+  ASSERT_TRUE(replace_file(folder.path("a"), random_text(10)).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(link)) << "a name that somebody could guess";
+  EXPECT_EQ(std::filesystem::file_size(other), 4U);
+}
+
 TEST(File, ErrorsNameTheFileAndTheCause) {
   const TestFolder folder;
   const Status none = read_file(folder.path("none"), 10).status();

@@ -372,6 +372,22 @@ TEST_F(CommandsTest, ListsAndDeletesSessions) {
   EXPECT_THAT(server_.sessions, testing::ElementsAre("second"));
 }
 
+TEST_F(CommandsTest, AListOfSessionsWithoutEndIsAnError) {
+  SessionOptions options;
+  options.server.address = server_.address();
+  options.model = "text";
+  int pages = 0;
+  server_.page_after = [&](const std::string& /*token*/) { return ++pages, "same"; };
+  EXPECT_EQ(run_session(options, captured_.console()), kExitFailed);
+  EXPECT_EQ(pages, 2);
+  EXPECT_THAT(captured_.err(), HasSubstr("a page names itself as the next one"));
+  pages = 0;
+  server_.page_after = [&](const std::string& /*token*/) { return std::to_string(++pages); };
+  EXPECT_EQ(run_session(options, captured_.console()), kExitFailed);
+  EXPECT_EQ(pages, 10000);
+  EXPECT_THAT(captured_.err(), HasSubstr("has more than 10,000 pages"));
+}
+
 TEST_F(CommandsTest, AnInterruptEndsADeletion) {
   server_.sessions = {"first", "second"};
   server_.before_delete = [](const grpc::ServerContext& context) {

@@ -223,6 +223,10 @@ grpc::Status FakeServer::Score(
 grpc::Status FakeServer::ListSessions(grpc::ServerContext* /*context*/,
                                       const v1::ListSessionsRequest* request,
                                       v1::ListSessionsResponse* response) {
+  if (page_after) {
+    response->set_next_page_token(page_after(request->page_token()));
+    return grpc::Status::OK;
+  }
   size_t index = request->page_token().empty() ? 0 : std::stoul(request->page_token());
   for (int i = 0; i < 2 && index < sessions.size(); ++i, ++index) {
     v1::Session& session = *response->add_sessions();

@@ -64,9 +64,12 @@ class FakeServer final : public grpc::health::v1::Health::Service,
   std::optional<v1::Finished::Reason> reason;  // of Generate; if not set, LENGTH or END
   grpc::Status list_status = grpc::Status::OK;
   std::vector<std::string> sessions;  // their names; set before the call
-  bool knows_sessions = false;        // if true, Generate on an unknown one is NOT_FOUND
-  size_t most_sessions = 100;         // a fork that exceeds it is RESOURCE_EXHAUSTED
-  v1::ReloadResponse reload_report;   // of Reload; set before the call
+  // Returns the token of the page after the page of a token. If it is set, the pages have no
+  // sessions. Set before the call.
+  std::function<std::string(const std::string& token)> page_after;
+  bool knows_sessions = false;       // if true, Generate on an unknown one is NOT_FOUND
+  size_t most_sessions = 100;        // a fork that exceeds it is RESOURCE_EXHAUSTED
+  v1::ReloadResponse reload_report;  // of Reload; set before the call
 
   v1::GenerateRequest last_request() const;
   std::vector<v1::GenerateRequest> requests() const;  // all, in the order of arrival

@@ -401,6 +401,22 @@ TEST(CheckConfig, CallBytesMustHoldTheLargestMessage) {
   EXPECT_TRUE(check_config(config).ok());
 }
 
+TEST(CheckConfig, AnIdleSessionMustOutliveTheWaitForItsStore) {
+  ServerConfig config = config_with("127.0.0.1:0");
+  ASSERT_TRUE(parse_config(R"({"limits": {"idle_timeout_ms": 11999},
+                               "storage": {"timeout_ms": 10000}})",
+                           "f", config)
+                  .ok());
+  EXPECT_TRUE(check_config(config).ok()) << "there is no store";
+  config.storage_url = "dir:/tmp/store";
+  EXPECT_EQ(check_config(config).message(),
+            "limits.idle_timeout_ms is 11999 and storage.timeout_ms is 10000: a session could end "
+            "before the store has it; set limits.idle_timeout_ms to at least 12000, or lower "
+            "storage.timeout_ms");
+  ASSERT_TRUE(parse_config(R"({"limits": {"idle_timeout_ms": 12000}})", "f", config).ok());
+  EXPECT_TRUE(check_config(config).ok());
+}
+
 TEST(CheckConfig, GpuOnlySettingsAreRefusedOnTheCpu) {
   ServerConfig config = config_with("127.0.0.1:0");
   config.kernels = "cublas";

@@ -141,8 +141,7 @@ class Served:
         if kind == TEXT:
             self.check(schema, json.loads(text))
         if kind == EVENTS:
-            # Not splitlines(), which also splits at characters such as U+0085 that a text may have.
-            for line in text.decode().split("\n"):
+            for line in text.decode().splitlines():  # also splits at U+0085 and others, which are escaped
                 if line.startswith("data: ") and line != "data: [DONE]":
                     self.check(schema, json.loads(line[6:]))
 

@@ -312,14 +312,18 @@ class Keys(unittest.TestCase):
         address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
         with tempfile.TemporaryDirectory() as folder:
-            file = pathlib.Path(folder) / "key"
+            file, another = pathlib.Path(folder) / "key", pathlib.Path(folder) / "another"
             file.write_text(SECRET + "\n")
+            another.write_text("another\n")
             health = (*HEALTH, "--server", address)
             for words, variables in (
                 (("--api-key", SECRET), {}),
                 (("--api-key-file", str(file)), {}),
                 ((), {"RUNNEL_API_KEY": SECRET}),
                 ((), {"RUNNEL_API_KEY_FILE": str(file), "RUNNEL_API_KEY": "another"}),
+                (("--api-key", SECRET), {"RUNNEL_API_KEY_FILE": str(another), "RUNNEL_API_KEY": "another"}),
+                (("--api-key-file", str(file)), {"RUNNEL_API_KEY_FILE": str(another), "RUNNEL_API_KEY": "another"}),
+                (("--api-key-file", str(file), "--api-key", "another"), {}),
             ):
                 self.assertEqual(runnel(*health, *words, **variables).stdout, "SERVING\n")
                 self.assertEqual(recorder.heard.pop(), f"Bearer {SECRET}")

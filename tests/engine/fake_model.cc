@@ -133,6 +133,7 @@ std::byte& FakeModel::state_byte(SlotId slot, int64_t at) {
 }
 
 void FakeModel::read(SlotId slot, int64_t offset, std::span<std::byte> bytes) {
+  if (on_read) on_read();
   for (std::byte& byte : bytes) byte = state_byte(slot, offset++);
 }
 

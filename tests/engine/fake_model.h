@@ -34,8 +34,9 @@ class FakeModel final : public Model {
   // The result of batch_changes_bits(). It changes no values. Set it before the engine exists.
   bool is_unsteady = false;
 
-  // Called at the start of every submit. A test advances the clock or changes something here.
-  std::function<void()> on_submit;
+  // Called at the start of every submit, and of every read. A test advances the clock or changes
+  // something here.
+  std::function<void()> on_submit, on_read;
 
   // If it returns true, the next launch fails, and the states of its rows are lost.
   std::function<bool()> fails;

@@ -1,7 +1,10 @@
-// Quotas of values per second, tested on Engine.
+// Quotas of values per second and of states, tested on Engine.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "engine/account_usage.h"
+#include "engine/next_turn.h"
 #include "tests/engine/expected.h"
 #include "tests/engine/harness.h"
 
@@ -107,6 +110,75 @@ TEST(Scheduler, AnAccountFarBeyondItsQuotaIsRefusedWithARetryTime) {
             Code::kResourceExhausted);
   harness.clock.advance(6500 * kMs);
   EXPECT_TRUE(harness.engine->start_score(request.caller, {}).ok());
+}
+
+// A waiting call of an account that may have two states. Once one of them is free, a call to
+// another model takes it, after this engine has looked at the quota and before it counts the state.
+class LostState : public testing::Test {
+ protected:
+  LostState() {
+    ada_.name = ada_.account = "ada";
+    ada_.limits.sessions = 2;
+    ada_.usage = std::make_shared<AccountUsage>();
+    harness_.engine->create_session(ada_, "a", [](const Result<SessionInfo>&) {});
+    GenerateRequest request = request_of({1, 2, 3}, 4);
+    request.caller = ada_;
+    request.session = "a";
+    harness_.generate(request);
+    harness_.run();
+    request = request_of({1}, 1 << 18);
+    request.caller = ada_;
+    running_ = harness_.generate(request);
+    harness_.turn();
+    // The next turn of a conversation: the engine reads the last values of its session in between.
+    request = request_of({}, 3);
+    request.caller = ada_;
+    request.session = "a";
+    request.keep = false;
+    request.turn = NextTurn{.values = {99, 4, 5}, .end_of_turn = 99, .end = 1};
+    request.max_queue_time = std::chrono::seconds(10);
+    waiting_ = harness_.generate(request);
+    harness_.turn();
+    EXPECT_EQ(harness_.engine->stats().waiting, 1);
+  }
+
+  // Ends the running call.
+  void lose() {
+    harness_.clock.advance(9000 * kMs);
+    bool is_taken = false;
+    harness_.model->on_read = [&] {
+      if (!std::exchange(is_taken, true)) {
+        EXPECT_TRUE(ada_.usage->begin_states(1, 2));
+      }
+    };
+    running_->stream->cancel();
+    harness_.turn();
+    harness_.model->on_read = {};
+    EXPECT_TRUE(is_taken);
+    EXPECT_FALSE(waiting_->end.has_value());
+    EXPECT_EQ(harness_.engine->stats().waiting, 1);
+  }
+
+  Harness harness_{fake_spec(), {.slots = 6, .rows = 4, .values = 8, .steps = 1, .recent = 8}};
+  Caller ada_;
+  std::shared_ptr<Reader> running_, waiting_;
+};
+
+TEST_F(LostState, TheCallKeepsWaiting) {
+  lose();
+  ada_.usage->end_state();
+  harness_.run();
+  ASSERT_TRUE(waiting_->end);
+  EXPECT_TRUE(waiting_->end->ok()) << waiting_->end->to_string();
+  EXPECT_EQ(ada_.usage->states(), 1);
+}
+
+TEST_F(LostState, TheCallWaitsNoLongerThanItAskedFor) {
+  lose();
+  harness_.clock.advance(1000 * kMs);
+  harness_.turn();
+  ASSERT_TRUE(waiting_->end);
+  EXPECT_EQ(waiting_->end->reason(), "quota_sessions");
 }
 
 }  // namespace

@@ -55,6 +55,21 @@ TEST_F(SlotQueueTest, ACallerWhoJoinsComesLastInTheRound) {
   EXPECT_THAT(all(), ElementsAre(21, 12, 31, 22, 13));
 }
 
+TEST_F(SlotQueueTest, ACallThatIsPutBackHasItsPlaceAgain) {
+  const auto take = [this] {
+    return queue_.take(*queue_.next(now_, 1, [](auto&) { return true; }));
+  };
+  EXPECT_TRUE(add("a", 11));
+  queue_.restore(take());
+  EXPECT_EQ(queue_.size(), 1);
+  EXPECT_TRUE(add("b", 21));
+  EXPECT_TRUE(add("a", 12));
+  queue_.restore(take());
+  queue_.restore(take());
+  EXPECT_THAT(all(), ElementsAre(11, 21, 12));
+  EXPECT_TRUE(queue_.empty());
+}
+
 TEST_F(SlotQueueTest, KeepsToItsLimitOfCalls) {
   for (int i = 1; i <= 16; ++i) EXPECT_TRUE(add("a", i));
   EXPECT_FALSE(add("b", 17));

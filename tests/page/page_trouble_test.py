@@ -44,6 +44,13 @@ class Trouble(BrowserTest):
         page.get_by_label("Key").fill("wrong")
         use(page)
         eventually(lambda: "key" in banner.inner_text(), "the refusal")
+        for impossible in ("cl\u00e9", "\u043a\u043b\u044e\u0447", "a b"):
+            page.get_by_label("Key").fill("wrong")
+            use(page)
+            eventually(lambda: "no spaces" not in banner.inner_text(), "the refusal of the server")
+            page.get_by_label("Key").fill(impossible)
+            use(page)
+            eventually(lambda: "a key has only letters, digits and signs of ASCII" in banner.inner_text(), impossible)
         page.get_by_label("Key").fill(key)
         use(page)
         self.wait_until_drawn(page, COMPLETED, 6)

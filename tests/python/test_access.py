@@ -231,6 +231,41 @@ class ClosedTest(unittest.TestCase):
                 call()
         asyncio.run(ask())
 
+    def test_asyncio_ends_calls_that_run(self):
+        """With CancelledError only if their own task is cancelled."""
+
+        async def end(address, call, reached, closes):
+            client = aio.Client(address)
+            running = asyncio.create_task(call(client))
+            self.assertTrue(await asyncio.to_thread(reached.wait, 60))
+            if closes:
+                await client.close()
+                with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+                    await asyncio.wait_for(running, 60)
+            else:
+                running.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await running
+                await client.close()
+
+        for call in (
+            lambda client: client.models(),
+            lambda client: client.score("a"),
+            lambda client: client.generate("a").samples(),
+        ):
+            for closes in (True, False):
+                reached, over = threading.Event(), threading.Event()
+
+                def stay_silent(_, reached=reached, over=over):
+                    reached.set()
+                    over.wait(120)
+
+                with self.subTest(closes=closes), listener(stay_silent) as address:
+                    try:
+                        asyncio.run(end(address, call, reached, closes))
+                    finally:
+                        over.set()
+
     def test_asyncio_ends_a_pause_before_another_attempt(self):
         async def ask():
             client = aio.Client("127.0.0.1:1", retry=Retry(first_delay=600, longest_delay=600))

@@ -771,6 +771,18 @@ class AsyncioTest(ServedTest):
         [whole] = self.client.generate([0], model="mnist-small", seed=4).samples()
         self.assertEqual((found.values, found.log_probs), (whole.values, whole.log_probs))
 
+    def test_a_closed_client_ends_its_streams(self):
+        async def body(client):
+            async with client.session(model="text-endless-small", keep=True) as session:
+                stream = aiter(session.generate("A", max_values=60_000))
+                await anext(stream)
+                await client.close()
+                with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
+                    async for _ in stream:
+                        pass
+
+        self.run_with_client(body)
+
     def test_errors(self):
         async def body(client):
             await client.model("none")

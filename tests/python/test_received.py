@@ -10,7 +10,7 @@ import support
 
 support.require("grpc", "google.protobuf")
 
-from runnel_client import Client, Session, aio, errors, messages, results
+from runnel_client import Client, Session, aio, errors, messages, results, wire
 from runnel_client.received import Received
 from runnel_client.results import SessionInfo
 from runnel_client.retry import Retry, Tries
@@ -222,6 +222,43 @@ class QueriesTest(unittest.TestCase):
             self.check(self.methods.get_model)
             with self.assertRaisesRegex(ValueError, "at least 1, found 0"):
                 client.images(0)
+
+    def set_pages(self, token_after):
+        """Lets the server list no sessions, in pages whose tokens follow each other so."""
+        kind = messages.load("sessions").ListSessionsResponse
+
+        def page(request, **_):
+            return kind(next_page_token=token_after(request.page_token))
+
+        self.methods.list_sessions.reset_mock()
+        self.methods.list_sessions.side_effect = page
+
+    def check_pages(self, listed):
+        """`listed` lists the sessions of self.methods."""
+        self.set_pages({"": "a", "a": "b", "b": ""}.get)
+        self.assertEqual((listed(), self.methods.list_sessions.call_count), ([], 3))
+        self.set_pages(lambda token: "same")
+        with self.assertRaisesRegex(errors.CallError, "^INTERNAL: .* a page names itself as the next one"):
+            listed()
+        self.assertEqual(self.methods.list_sessions.call_count, 2)
+        self.set_pages(lambda token: str(int(token or 0) + 1))
+        with self.assertRaisesRegex(errors.CallError, "^INTERNAL: .* has more than 10,000 pages"):
+            listed()
+        self.assertEqual(self.methods.list_sessions.call_count, wire.PAGES)
+
+    def test_a_list_of_sessions_without_end_is_an_error(self):
+        with Client() as client, unittest.mock.patch.object(client, "_methods", self.methods):
+            self.check_pages(lambda: list(client.sessions()))
+
+    def test_a_list_of_sessions_without_end_is_an_error_for_asyncio(self):
+        self.methods.list_sessions = unittest.mock.AsyncMock()
+
+        async def listed():
+            client = aio.Client()
+            client._methods_of_channel, client._loop = self.methods, asyncio.get_running_loop()
+            return [one async for one in client.sessions()]
+
+        self.check_pages(lambda: asyncio.run(listed()))
 
     def test_the_same_for_asyncio(self):
         self.methods.get_session = unittest.mock.AsyncMock(return_value=self.session)

@@ -1,6 +1,7 @@
 // A directory as a store: damaged files, failing disks, servers that die, and leftover files.
 #include "storage/directory_store.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -328,6 +329,26 @@ TEST_F(DirectoryStoreTest, SyncsFollowTheSetting) {
   EXPECT_EQ(store->sync().code(), Code::kUnavailable);
 }
 
+TEST_F(DirectoryStoreTest, AFailedSyncOfTheFileSystemIsTriedAgain) {
+  options_.sync = SyncMode::kInterval;
+  int all = 0;
+  bool fails = true;
+  options_.disk.sync_all = [&](int) {
+    ++all;
+    if (fails) errno = EIO;
+    return fails ? -1 : 0;
+  };
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  EXPECT_EQ(store->sync().code(), Code::kUnavailable);
+  EXPECT_EQ(store->sync().code(), Code::kUnavailable);
+  fails = false;
+  EXPECT_TRUE(store->sync().ok());
+  EXPECT_EQ(all, 3) << "nothing was written since";
+  EXPECT_TRUE(store->sync().ok());
+  EXPECT_EQ(all, 3);
+}
+
 TEST_F(DirectoryStoreTest, WhatIsWrittenDuringASyncIsSyncedByTheNextOne) {
   options_.sync = SyncMode::kInterval;
   int all = 0;
@@ -439,6 +460,29 @@ TEST_F(DirectoryStoreTest, AListLosesSessionsThatAreGone) {
   options_.times.ttl_ms = -1;
   EXPECT_TRUE(open()->sweep().ok());
   EXPECT_TRUE(listed().empty()) << "expired";
+}
+
+TEST_F(DirectoryStoreTest, AListThatCannotBeReadToItsEndIsAnError) {
+  int left = 1 << 20;  // entries that can be read before the disk fails
+  options_.disk.next_entry = [&](DIR* folder) -> dirent* {
+    if (left-- > 0) return readdir(folder);
+    return errno = EIO, nullptr;
+  };
+  const auto store = open();
+  const std::string list = record_list("model", "");
+  ASSERT_NE(
+      *store->create(kKey, {.owner = store->replica() + "/m", .list = list, .id = "a"}, nullptr),
+      0);
+  EXPECT_EQ(store->list(list, "", 10)->size(), 1U);
+  EXPECT_TRUE(store->sweep().ok());
+  for (const int read : {0, 1, 3}) {
+    left = read;
+    const Status listed = store->list(list, "", 10).status();
+    EXPECT_EQ(listed.code(), Code::kUnavailable) << read;
+    EXPECT_THAT(listed.message(), HasSubstr("cannot list")) << read;
+    left = read;
+    EXPECT_EQ(store->sweep().code(), Code::kUnavailable) << read;
+  }
 }
 
 TEST_F(DirectoryStoreTest, ASessionThatCannotBeCreatedIsInNoList) {

@@ -68,8 +68,18 @@ class LostServer extends Error {
   }
 }
 
+// fetch() fails for some of these keys, and does not say why.
+class ImpossibleKey extends Error {
+  constructor() {
+    super('This is not a key: a key has only letters, digits and signs of ASCII, and no spaces.');
+    this.name = 'ImpossibleKey';
+    this.remedy = kRemedies[401];
+  }
+}
+
 async function ask(method, path, { body, type = 'application/json', signal } = {}) {
   const headers = {};
+  if (/[^!-~]/.test(key)) throw new ImpossibleKey();
   if (key) headers.Authorization = `Bearer ${key}`;
   if (body !== undefined) headers['Content-Type'] = type;
   let answer;

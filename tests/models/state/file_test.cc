@@ -174,6 +174,24 @@ TEST_F(StateFileTest, ImpossibleRecentValuesAreRefused) {
               HasSubstr("before position 3 at most"));
 }
 
+TEST_F(StateFileTest, AnEarlierVersionHasNoMembersOfALaterOne) {
+  layout_.parts[0].type = DType::kBF16;
+  EXPECT_EQ(refusal(file()),
+            "the state file is of version 1 and has caches of attention; expected version 2 or "
+            "later");
+  layout_ = small_layout();
+  layout_.page_bytes = 1;
+  EXPECT_EQ(file()[8], 2);
+  EXPECT_EQ(refusal(file()), "");
+  EXPECT_THAT(refusal(changed("RNLSTATE\2", "RNLSTATE\1")), HasSubstr("has caches of attention"));
+  layout_ = with_recent(small_layout());
+  image_.bytes.resize(static_cast<size_t>(layout_.state_bytes));
+  set_recent_values(layout_, 7, std::vector<int32_t>{8, 7, 5, 3}, image_.bytes);
+  for (const char* const earlier : {"RNLSTATE\1", "RNLSTATE\2"}) {
+    EXPECT_THAT(refusal(changed("RNLSTATE\3", earlier)), HasSubstr("has recent values"));
+  }
+}
+
 TEST_F(StateFileTest, EveryChangedByteIsDetected) {
   const std::string whole = file();
   for (size_t at = 0; at < whole.size(); ++at) {

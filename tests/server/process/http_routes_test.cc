@@ -43,6 +43,11 @@ TEST(OpenAiRoutes, TextBecomesTokensAndTokensText) {
   EXPECT_EQ(text["prompt"], "a\u00e9\ufffd");
   EXPECT_EQ(text["content"], text["prompt"]);
   EXPECT_EQ(test.post("/tokenize", Json::object()).error("param"), "prompt");
+  const ApiAnswer both = test.post("/tokenize", {{"prompt", "a"}, {"content", "b"}});
+  EXPECT_EQ(both.status, 400);
+  EXPECT_EQ(both.error("param"), "content");
+  EXPECT_EQ(both.error("message"), "content cannot be combined with prompt; leave one of them out");
+  EXPECT_EQ(test.post("/tokenize", {{"prompt", "a"}, {"content", nullptr}}).status, 200);
   EXPECT_EQ(test.post("/tokenize", {{"prompt", std::string(1001, 'a')}}).status, 400);
   EXPECT_EQ(test.post("/tokenize", {{"prompt", "a"}, {"add_special_tokens", true}}).status, 400);
   EXPECT_EQ(test.post("/detokenize", {{"tokens", {-1}}}).error("param"), "tokens");
