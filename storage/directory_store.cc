@@ -11,7 +11,8 @@
 namespace runnel {
 namespace {
 
-constexpr std::string_view kRecordEnd = ".json";
+constexpr std::string_view kRecordEnd = ".record";
+constexpr std::string_view kOldRecordEnd = ".json";  // of version 0.2.0: the text of a record
 constexpr std::string_view kStateEnd = ".state";
 constexpr std::string_view kServer = "server-";
 constexpr std::string_view kListed = "listed-";
@@ -20,6 +21,8 @@ constexpr size_t kKeyLength = 64;
 constexpr int64_t kOldMs = 3600 * 1000;
 
 std::string record_name(const std::string& key) { return key + std::string(kRecordEnd); }
+
+std::string old_record_name(const std::string& key) { return key + std::string(kOldRecordEnd); }
 
 std::string state_name(const std::string& key, int64_t epoch) {
   return key + "." + std::to_string(epoch) + std::string(kStateEnd);
@@ -50,6 +53,9 @@ Result<std::unique_ptr<DirectoryStore>> DirectoryStore::open(const DirectoryOpti
   if (!folder.ok()) return folder.status();
   auto alive = folder->lock(server_name(replica), 0);
   if (!alive.ok()) return alive.status();
+  if (options.sync == SyncMode::kEach) {  // names of records that another server did not sync
+    if (Status s = folder->sync_names(); !s.ok()) return s;
+  }
   return std::unique_ptr<DirectoryStore>(new DirectoryStore(
       options, std::move(replica), std::move(*folder), std::move(*alive), clock));
 }
@@ -71,25 +77,60 @@ Result<OpenFile> DirectoryStore::lock(const std::string& key) const {
   return folder_.lock("lock-" + key.substr(0, 2), times_.timeout_ms);
 }
 
-Result<std::optional<Record>> DirectoryStore::read(const std::string& key) const {
-  const auto text = folder_.read(record_name(key), kMostRecordBytes);
-  if (!text.ok()) return text.status();
-  if (!*text) return std::optional<Record>();
-  auto record = parse_record(**text, key);
-  if (!record.ok()) {
-    return Status(Code::kDataLoss, record_name(key) + ": " + record.status().message());
+// With the lock held, or DATA_LOSS may mean that another thread writes the record.
+Result<DirectoryStore::Found> DirectoryStore::find(const std::string& key) const {
+  const auto damaged = [&](const Status& status) {
+    const bool is_damage = status.code() == Code::kDataLoss;
+    return is_damage ? Status(Code::kDataLoss, record_name(key) + ": " + status.message()) : status;
+  };
+  auto file = RecordFile::open(folder_, record_name(key));
+  if (!file.ok()) return damaged(file.status());
+  Found found = {std::move(*file), {}};
+  std::optional<std::string> text = found.file.text();
+  if (!text) {
+    auto old = folder_.read(old_record_name(key), kMostRecordBytes);
+    if (!old.ok()) return old.status();
+    text = std::move(*old);
   }
-  if (has_expired(*record, clock_.unix_ms(), times_.ttl_ms)) return std::optional<Record>();
-  return std::optional<Record>(std::move(*record));
+  if (!text) return found;
+  auto record = parse_record(*text, key);
+  if (!record.ok()) return damaged(record.status());
+  if (!has_expired(*record, clock_.unix_ms(), times_.ttl_ms)) found.record = std::move(*record);
+  return found;
 }
 
-// The flag is set last, because a sync() that runs at the same time may miss the new bytes. This
-// also covers the state of the record, which is written before.
-Status DirectoryStore::write(const std::string& key, const Record& record) {
+Result<std::optional<Record>> DirectoryStore::read(const std::string& key) const {
+  auto found = find(key);
+  if (found.status().code() == Code::kDataLoss) {
+    const auto locked = lock(key);
+    if (!locked.ok()) return locked.status();
+    found = find(key);
+  }
+  return found.ok() ? Result<std::optional<Record>>(std::move(found->record)) : found.status();
+}
+
+// With the lock held since find(). The flag is set last, because a sync() that runs at the same
+// time may miss the new bytes. This also covers the state of the record, which is written before.
+Status DirectoryStore::write(const std::string& key, Found& found) {
+  const bool is_new = !found.file.text();
   Status written =
-      folder_.replace(record_name(key), once(record_text(record, key)), sync_ == SyncMode::kEach);
+      found.file.write(folder_, record_text(*found.record, key), sync_ == SyncMode::kEach);
+  if (written.ok() && is_new) folder_.remove(old_record_name(key));
   dirty_.store(true, std::memory_order_release);
   return written;
+}
+
+bool DirectoryStore::has_record(const std::string& key) const {
+  const auto is_there = [&](const std::string& name) {
+    return folder_.written_at(name) || errno != ENOENT;
+  };
+  return is_there(record_name(key)) || is_there(old_record_name(key));
+}
+
+// False if there is none, or it cannot be removed.
+bool DirectoryStore::remove_record(const std::string& key) const {
+  const bool was_old = folder_.remove(old_record_name(key));
+  return folder_.remove(record_name(key)) || (was_old && errno == ENOENT);
 }
 
 // Whether no call of `owner` can be running: this server begins only one call of a session at a
@@ -102,14 +143,15 @@ bool DirectoryStore::is_dead(const std::string& owner) const {
 Result<Begun> DirectoryStore::begin(const std::string& key, const Claim& claim) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  auto record = read(key);
-  if (!record.ok()) return record.status();
-  if (!*record) return Begun();
+  auto found = find(key);
+  if (!found.ok()) return found.status();
+  if (!found->record) return Begun();
+  Record& record = *found->record;
   const int64_t now = clock_.unix_ms();
-  const bool dead = (*record)->until > now && is_dead((*record)->owner);
-  Begun begun = begin_record(**record, claim, now, times_.lease_ms, dead);
+  const bool dead = record.until > now && is_dead(record.owner);
+  Begun begun = begin_record(record, claim, now, times_.lease_ms, dead);
   if (begun.outcome != FenceOutcome::kOk) return begun;
-  if (Status s = write(key, **record); !s.ok()) return s;
+  if (Status s = write(key, *found); !s.ok()) return s;
   return begun;
 }
 
@@ -124,10 +166,10 @@ Result<bool> DirectoryStore::change_record(const std::string& key, const RecordC
 
 // The same, with the lock already held.
 Result<bool> DirectoryStore::change_locked(const std::string& key, const RecordChange& change) {
-  auto record = read(key);
-  if (!record.ok()) return record.status();
-  if (!*record || !change(**record)) return false;
-  if (Status s = write(key, **record); !s.ok()) return s;
+  auto found = find(key);
+  if (!found.ok()) return found.status();
+  if (!found->record || !change(*found->record)) return false;
+  if (Status s = write(key, *found); !s.ok()) return s;
   return true;
 }
 
@@ -212,10 +254,10 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
                                               const WrittenState& written) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  const auto found = read(key);
+  auto found = find(key);
   if (!found.ok()) return found.status();
-  if (*found) return 0;
-  Record record = new_record(session, clock_.unix_ms());
+  if (found->record) return 0;
+  Record& record = found->record.emplace(new_record(session, clock_.unix_ms()));
   if (snapshot != nullptr) {
     if (Status s = name_state(written, key, record.epoch, sync_ == SyncMode::kEach); !s.ok()) {
       return s;
@@ -223,11 +265,11 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
     put_state(record, record.epoch, snapshot->position, written.tail);
   }
   Status status = add_to_list(key, record);
-  if (status.ok()) status = write(key, record);
+  if (status.ok()) status = write(key, *found);
   if (status.ok()) return record.epoch;
   remove_unused(key, record.epoch);
-  const auto left = read(key);  // it may exist without its name being durable
-  if (left.ok() && !*left) remove_from_list(key, record);
+  const auto left = find(key);  // it may exist without its name being durable
+  if (left.ok() && !left->record) remove_from_list(key, record);
   return status;
 }
 
@@ -263,8 +305,8 @@ Result<std::vector<std::string>> DirectoryStore::list(const std::string& list,
 // With the lock held: removes a state, unless the record names it. A full disk must not get fuller
 // with each call that cannot be saved.
 void DirectoryStore::remove_unused(const std::string& key, int64_t epoch) const {
-  const auto record = read(key);
-  if (record.ok() && !(*record && (*record)->state == epoch)) {
+  const auto found = find(key);
+  if (found.ok() && !(found->record && found->record->state == epoch)) {
     folder_.remove(state_name(key, epoch));
   }
 }
@@ -273,15 +315,15 @@ void DirectoryStore::remove_unused(const std::string& key, int64_t epoch) const 
 Result<bool> DirectoryStore::remove(const std::string& key) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  const auto record = read(key);
-  const bool is_there = !record.ok() || *record;
-  if (!folder_.remove(record_name(key)) && is_there) {
+  const auto found = find(key);
+  const bool is_there = !found.ok() || found->record;
+  if (!remove_record(key) && is_there) {
     return Status(Code::kUnavailable,
                   "cannot delete " + record_name(key) + ": " + std::strerror(errno));
   }
-  if (record.ok() && *record) {
-    folder_.remove(state_name(key, (*record)->state));
-    remove_from_list(key, **record);
+  if (found.ok() && found->record) {
+    folder_.remove(state_name(key, found->record->state));
+    remove_from_list(key, *found->record);
   }
   dirty_.store(true, std::memory_order_release);
   if (sync_ == SyncMode::kEach) {
@@ -351,6 +393,8 @@ Status DirectoryStore::sweep() {
       status = sweep_state(name);
     } else if (name.ends_with(kRecordEnd)) {
       status = sweep_record(name.substr(0, name.size() - kRecordEnd.size()));
+    } else if (name.ends_with(kOldRecordEnd)) {
+      status = sweep_record(name.substr(0, name.size() - kOldRecordEnd.size()));
     }
     if (first.ok()) first = status;
   }
@@ -368,8 +412,8 @@ Status DirectoryStore::sweep_record(const std::string& key) {
   if (!seen.ok() || *seen) return {};
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  const auto record = read(key);
-  if (record.ok() && !*record) folder_.remove(record_name(key));
+  const auto found = find(key);
+  if (found.ok() && !found->record) remove_record(key);
   return {};
 }
 
@@ -379,9 +423,9 @@ Status DirectoryStore::sweep_state(const std::string& name) {
   if (!is_record_key(key) || !is_old(name)) return {};
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  const auto record = read(key);
-  if (!record.ok()) return {};
-  if (!*record || state_name(key, (*record)->state) != name) folder_.remove(name);
+  const auto found = find(key);
+  if (!found.ok()) return {};
+  if (!found->record || state_name(key, found->record->state) != name) folder_.remove(name);
   return {};
 }
 
@@ -390,11 +434,10 @@ Status DirectoryStore::sweep_listed(const std::string& name) {
   const size_t start = list_prefix(std::string(kListNameLength, '0')).size();
   const std::string key = name.size() < start ? "" : name.substr(start, kKeyLength);
   if (!is_record_key(key)) return {};
-  const auto is_gone = [&] { return !folder_.written_at(record_name(key)) && errno == ENOENT; };
-  if (!is_gone()) return {};
+  if (has_record(key)) return {};
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  if (is_gone()) folder_.remove(name);
+  if (!has_record(key)) folder_.remove(name);
   return {};
 }
 

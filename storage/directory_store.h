@@ -1,7 +1,7 @@
 // A store in a directory, which several servers may share, also over NFSv4. A session KEY has a
-// record KEY.json, a state KEY.EPOCH.state, and an empty file listed-LIST-KEY-ID. A record is read
-// and replaced under one of 256 lock files. Each server also holds the lock of its own file while
-// it runs, so that other servers notice when it has died.
+// record KEY.record (record_file.h), a state KEY.EPOCH.state, and an empty file listed-LIST-KEY-ID.
+// A record is read and replaced under one of 256 lock files. Each server also holds the lock of its
+// own file while it runs, so that other servers notice when it has died.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "storage/folder.h"
+#include "storage/record_file.h"
 #include "storage/store.h"
 
 namespace runnel {
@@ -57,8 +58,14 @@ class DirectoryStore final : public Store {
                  OpenFile alive, const Clock& clock);
 
   Result<OpenFile> lock(const std::string& key) const;
+  // A record with its file, to be read with the lock held and then written.
+  struct Found {
+    RecordFile file;
+    std::optional<Record> record;
+  };
+  Result<Found> find(const std::string& key) const;
   Result<std::optional<Record>> read(const std::string& key) const;
-  Status write(const std::string& key, const Record& record);
+  Status write(const std::string& key, Found& found);
   using RecordChange = std::function<bool(Record&)>;
   Result<bool> change_record(const std::string& key, const RecordChange& change);
   Result<bool> change_locked(const std::string& key, const RecordChange& change);
@@ -74,6 +81,8 @@ class DirectoryStore final : public Store {
                     bool durable);
   Result<int64_t> create_record(const std::string& key, const NewSession& session,
                                 const Snapshot* snapshot, const WrittenState& written);
+  bool has_record(const std::string& key) const;
+  bool remove_record(const std::string& key) const;
   void remove_unused(const std::string& key, int64_t epoch) const;
   Status add_to_list(const std::string& key, const Record& record);
   void remove_from_list(const std::string& key, const Record& record) const;

@@ -85,13 +85,41 @@ Status Folder::failed(const std::string& what, const std::string& name, int erro
           "cannot " + what + " " + quote(path_ + "/" + name, 300) + ": " + strerror(error)};
 }
 
-Result<OpenFile> Folder::open_file(const std::string& name) const {
+Result<OpenFile> Folder::open(const std::string& name, int flags) const {
   OpenFile file(uninterrupted([&] {
-    return openat(directory_.descriptor(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    return openat(directory_.descriptor(), name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
   }));
   if (file.descriptor() >= 0) return file;
   if (errno == ENOENT) return not_found("there is no file " + quote(name, 200));
   return failed("open", name, errno);
+}
+
+Result<OpenFile> Folder::open_file(const std::string& name) const { return open(name, O_RDONLY); }
+
+Result<OpenFile> Folder::open_to_change(const std::string& name) const {
+  return open(name, O_RDWR);
+}
+
+Result<size_t> Folder::size_of(const OpenFile& file) const {
+  struct stat status = {};
+  if (fstat(file.descriptor(), &status) != 0) return failed("examine", "", errno);
+  return static_cast<size_t>(status.st_size);
+}
+
+Result<std::string> Folder::read_at(const OpenFile& file, size_t offset, size_t bytes) const {
+  std::string text(bytes, '\0');
+  size_t read = 0;
+  while (read < bytes) {
+    const ssize_t count = uninterrupted([&] {
+      return pread(file.descriptor(), text.data() + read, bytes - read,
+                   static_cast<off_t>(offset + read));
+    });
+    if (count < 0) return failed("read", "", errno);
+    if (count == 0) break;
+    read += static_cast<size_t>(count);
+  }
+  text.resize(read);
+  return text;
 }
 
 Status Folder::read_pieces(const OpenFile& file,
@@ -144,12 +172,25 @@ Status Folder::write_new(const std::string& name, const std::function<std::strin
   for (std::string piece = next(); !piece.empty(); piece = next()) {
     if (Status s = write_all(file.descriptor(), piece, name); !s.ok()) return s;
   }
+  return finish(std::move(file), name, durable);
+}
+
+Status Folder::finish(OpenFile file, const std::string& name, bool durable) const {
   // After a failure, the kernel forgets what it could not write, so a second try would succeed
   // without the bytes.
   if (durable && disk_.sync_file(file.descriptor()) != 0) return failed("sync", name, errno);
   // Over NFS, bytes that are not synced may be sent only now. A full disk is noticed then.
   if (disk_.close_file(file.release()) != 0) return failed("close", name, errno);
   return {};
+}
+
+Status Folder::overwrite(OpenFile file, const std::string& name, size_t offset,
+                         std::string_view bytes, bool durable) const {
+  if (lseek(file.descriptor(), static_cast<off_t>(offset), SEEK_SET) < 0) {
+    return failed("write", name, errno);
+  }
+  if (Status s = write_all(file.descriptor(), bytes, name); !s.ok()) return s;
+  return finish(std::move(file), name, durable);
 }
 
 Result<std::string> Folder::write_temporary(const std::string& name,

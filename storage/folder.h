@@ -62,6 +62,11 @@ class Folder {
   Result<std::optional<std::string>> read(const std::string& name, size_t most) const;
   // Opens a file for reading. NOT_FOUND.
   Result<OpenFile> open_file(const std::string& name) const;
+  // The same, for reading and overwrite().
+  Result<OpenFile> open_to_change(const std::string& name) const;
+  Result<size_t> size_of(const OpenFile& file) const;
+  // The bytes from `offset` on; fewer at the end of the file.
+  Result<std::string> read_at(const OpenFile& file, size_t offset, size_t bytes) const;
   // Passes the bytes of a file to `sink`.
   Status read_pieces(const OpenFile& file,
                      const std::function<Status(std::span<const std::byte>)>& sink) const;
@@ -75,6 +80,10 @@ class Folder {
   Result<std::string> write_temporary(const std::string& name,
                                       const std::function<std::string()>& next, bool durable);
   Status rename(const std::string& temporary, const std::string& name, bool durable);
+  // Overwrites some bytes of an open file, and closes it. With `durable` they are on the disk
+  // afterwards. After a failure, any number of them may be written.
+  Status overwrite(OpenFile file, const std::string& name, size_t offset, std::string_view bytes,
+                   bool durable) const;
   // False if there was no such file.
   bool remove(const std::string& name) const;
   // Passes the name of each file to `take`. UNAVAILABLE if not all names can be read.
@@ -101,6 +110,8 @@ class Folder {
 
   Status write_new(const std::string& name, const std::function<std::string()>& next,
                    bool durable) const;
+  Result<OpenFile> open(const std::string& name, int flags) const;
+  Status finish(OpenFile file, const std::string& name, bool durable) const;
   Status write_all(int descriptor, std::string_view bytes, const std::string& name) const;
   Status failed(const std::string& what, const std::string& name, int error) const;
 

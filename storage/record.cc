@@ -12,7 +12,7 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 constexpr int64_t kMostTextBytes = 512;
 constexpr JsonLimits kJsonLimits = {
     .bytes = kMostRecordBytes, .values = 24 + kMostLogEntries, .depth = 3};
@@ -32,11 +32,43 @@ std::string text_of(const Fields& fields, Faults& faults, const char* key,
   return "";
 }
 
+// The texts after the header, each with a newline. The header has their lengths, in this order.
+// JSON would escape them, and a call would spend most of its time in the store on reading a long
+// log.
+class Texts {
+ public:
+  explicit Texts(std::string_view rest) : rest_(rest) {}
+
+  // The next text. `member` is its length or, in a record of version 1, the text itself.
+  std::optional<std::string> next(const Json& member, int64_t most) {
+    if (const auto* const text = member.get_ptr<const std::string*>()) {
+      return std::ssize(*text) <= most ? std::optional(*text) : std::nullopt;
+    }
+    const int64_t size = member.is_number_integer() ? member.get<int64_t>() : -1;
+    if (size < 0 || size > most || size >= std::ssize(rest_)) return {};
+    const std::string_view text = rest_.substr(0, static_cast<size_t>(size));
+    if (rest_[text.size()] != '\n') return {};
+    rest_.remove_prefix(text.size() + 1);
+    return std::string(text);
+  }
+
+  bool is_empty() const { return rest_.empty(); }
+
+ private:
+  std::string_view rest_;
+};
+
 // A record without an answer does not have these members.
-SavedAnswer answer_of(const Fields& fields, Faults& faults) {
+SavedAnswer answer_of(const Fields& fields, Faults& faults, Texts& texts) {
   SavedAnswer answer = {.has_ended = !fields.boolean("stopped", false)};
-  if (fields.find("answer") != nullptr) {
-    answer.text = text_of(fields, faults, "answer", kMostAnswerBytes);
+  const Json* const member = fields.find("answer");
+  if (member == nullptr) return answer;
+  if (auto text = texts.next(*member, kMostAnswerBytes)) {
+    answer.text = std::move(*text);
+  } else {
+    faults.add(fields.path("answer"),
+               "a text of at most " + std::to_string(kMostAnswerBytes) + " bytes",
+               describe(*member));
   }
   return answer;
 }
@@ -55,18 +87,20 @@ void put_last(Record& record, const std::string& request, const SavedAnswer& ans
   record.answer = is_named ? answer : SavedAnswer();
 }
 
-std::vector<std::string> log_of(const Fields& fields, Faults& faults) {
+std::vector<std::string> log_of(const Fields& fields, Faults& faults, Texts& texts) {
   const std::string expected = "an array of at most " + std::to_string(kMostLogEntries) +
                                " texts, of at most " + std::to_string(kMostLogBytes) + " bytes";
   const Json* const member = fields.require("log", expected);
   if (member == nullptr) return {};
   std::vector<std::string> log;
-  int64_t bytes = 0;
+  int64_t left = kMostLogBytes;
   bool fits = member->is_array() && member->size() <= kMostLogEntries;
   for (size_t i = 0; fits && i < member->size(); ++i) {
-    const std::string* const entry = (*member)[i].get_ptr<const std::string*>();
-    if (entry != nullptr) log.push_back(*entry);
-    fits = entry != nullptr && (bytes += std::ssize(*entry)) <= kMostLogBytes;
+    auto entry = texts.next((*member)[i], left);
+    fits = entry.has_value();
+    if (!fits) break;
+    left -= std::ssize(*entry);
+    log.push_back(std::move(*entry));
   }
   if (!fits) faults.add(fields.path("log"), expected, describe(*member));
   return log;
@@ -98,9 +132,13 @@ std::string record_text(const Record& record, std::string_view key) {
   const auto text = [](const char* name, std::string_view value) {
     return ",\"" + std::string(name) + "\":" + json_string(value);
   };
-  std::string log;
-  for (const std::string& entry : record.log) log += (log.empty() ? "" : ",") + json_string(entry);
   const SavedAnswer& answer = record.answer;
+  std::string lengths, texts;
+  if (!answer.text.empty()) texts = answer.text + "\n";
+  for (const std::string& entry : record.log) {
+    lengths += (lengths.empty() ? "" : ",") + std::to_string(entry.size());
+    texts += entry + "\n";
+  }
   return "{\"version\":" + std::to_string(kVersion) + text("key", key) +
          number("epoch", record.epoch) + text("owner", record.owner) +
          number("until", record.until) + text("begun", record.begun) + text("last", record.last) +
@@ -108,19 +146,21 @@ std::string record_text(const Record& record, std::string_view key) {
          number("state", record.state) + text("tail", record.tail) + number("used", record.used) +
          number("state_at", record.state_at) + number("saved", record.saved) +
          (answer.has_ended ? "" : ",\"stopped\":true") +
-         (answer.text.empty() ? "" : text("answer", answer.text)) +
+         (answer.text.empty() ? "" : number("answer", std::ssize(answer.text))) +
          (record.list.empty() ? "" : text("list", record.list) + text("id", record.id)) +
-         ",\"log\":[" + log + "]}\n";
+         ",\"log\":[" + lengths + "]}\n" + texts;
 }
 
 Result<Record> parse_record(std::string_view text, std::string_view key) {
+  const std::string_view header = text.substr(0, text.find('\n'));
+  Texts texts(text.substr(std::min(text.size(), header.size() + 1)));
   StoredJson json(
-      text, "the record", kJsonLimits,
+      header, "the record", kJsonLimits,
       {"version", "key", "epoch", "owner", "until", "begun", "last", "seed", "position", "state",
        "tail", "used", "state_at", "saved", "stopped", "answer", "list", "id", "log"});
   const Fields& fields = json.fields();
   Faults& faults = json.faults();
-  fields.integer("version", kVersion, kVersion);
+  fields.integer("version", 1, kVersion);
   const std::string found = text_of(fields, faults, "key");
   Record record;
   record.epoch = fields.integer("epoch", 1, kMostEpoch);
@@ -135,11 +175,14 @@ Result<Record> parse_record(std::string_view text, std::string_view key) {
   record.used = fields.integer("used", 0, kMost);
   record.state_at = fields.integer("state_at", 0, kMost);
   record.saved = fields.integer("saved", 1, kMostEpoch);
-  record.answer = answer_of(fields, faults);
-  record.log = log_of(fields, faults);
+  record.answer = answer_of(fields, faults, texts);
+  record.log = log_of(fields, faults, texts);
   read_list(fields, faults, record);
   if (Status s = json.status(); !s.ok()) return s;
   if (found != key) return damaged("the record is of another session");
+  if (!texts.is_empty() || text.find('\0') != text.npos) {
+    return damaged("the record does not have the texts that it names");
+  }
   const bool is_listed = is_record_list(record.list) && is_listed_id(record.id);
   if (!is_listed && !(record.list.empty() && record.id.empty())) {
     return damaged("the record is in a list that cannot be");

@@ -20,7 +20,7 @@ inline constexpr size_t kTailBytes = 32;
 inline constexpr int64_t kMostLogBytes = int64_t{1} << 20;
 inline constexpr size_t kMostLogEntries = 256;
 inline constexpr int64_t kMostAnswerBytes = int64_t{1} << 20;  // of SavedAnswer::text
-// The log and the answer are escaped as strings of JSON, which may double their size.
+// In version 1, the log and the answer are strings of JSON, which may double their size.
 inline constexpr int64_t kMostRecordBytes = 4096 + 2 * kMostLogBytes + 2 * kMostAnswerBytes;
 // The prefix of the name of a call with an id from its client. A later call with the same name is
 // then the same call, even after it has ended. Without the prefix, it may be another call with an
@@ -58,11 +58,12 @@ struct Record {
   friend bool operator==(const Record&, const Record&) = default;
 };
 
-// The record as JSON, with its key.
+// The record with its key: a line of JSON, and then the answer and the entries of the log, each
+// with a newline.
 std::string record_text(const Record& record, std::string_view key);
 
-// Reads a text of record_text(). DATA_LOSS: the text has another form, or is the record of another
-// key.
+// Reads a text of record_text(), or of version 1, in which all is JSON. DATA_LOSS: the text has
+// another form, or is the record of another key.
 Result<Record> parse_record(std::string_view text, std::string_view key);
 
 // The claim of a call that is about to change a session.

@@ -125,7 +125,7 @@ def proxy(address: str) -> Iterator[str]:
     port = free_port()
     environment = {**os.environ, "RUNNEL_PROXY": f"127.0.0.1:{port}", "RUNNEL_SERVER": address}
     assert HAPROXY is not None
-    line = [HAPROXY, "-db", "-f", ROOT / "docker/haproxy.cfg"]
+    line = [HAPROXY, "-db", "-f", str(ROOT / "docker/haproxy.cfg")]
     with ended(subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)):
         yield f"127.0.0.1:{port}"
 
@@ -133,7 +133,7 @@ def proxy(address: str) -> Iterator[str]:
 @contextlib.contextmanager
 def attacking(case: Case, address: str, key: str) -> Iterator[None]:
     words = [case.kind, address.rpartition(":")[2], *(["--key", key] if key else [])]
-    line = [sys.executable, "-B", ATTACK, *words]
+    line = [sys.executable, "-B", str(ATTACK), *words]
     with ended(subprocess.Popen(line, stdout=subprocess.PIPE, text=True)) as attack:
         assert attack.stdout is not None
         attack.stdout.readline()  # its bytes are made

@@ -176,18 +176,11 @@ Status GenerateCall::adopt_made(const GenerateEvent& event) {
   return {};
 }
 
-// After the last event before Finished: has the session saved, and then writes Finished.
-Call::Step GenerateCall::save_session() {
-  std::optional<Status> saved;
-  {
-    std::lock_guard lock(mutex_);
-    saved = saved_;
-  }
-  if (saved) return saved->ok() ? write_finished() : Step(*saved);
-  if (std::exchange(saves_, true)) return Waiting();
+// Has the session saved, unless the call has released it, because the call was ended.
+void GenerateCall::begin_save() {
   const Stored stored = stored_.lock();
-  // The call has released the session, because the call was ended.
-  if (stored == nullptr) return ending().value_or(Status(Code::kCancelled, "the call was ended"));
+  if (stored == nullptr) return;
+  saves_ = true;
   const std::weak_ptr<GenerateCall> weak =
       std::static_pointer_cast<GenerateCall>(shared_from_this());
   const auto take_saved = [weak](const Status& status) {
@@ -200,7 +193,29 @@ Call::Step GenerateCall::save_session() {
     call->wake();
   };
   stored->session->save(take_saved, logged_);
-  return Waiting();
+}
+
+// Before the last event but Finished is written: the session is saved meanwhile.
+void GenerateCall::save_early() {
+  if (!is_stored_ || wants_token_ || saves_ || !group_.end || !group_.end->ok()) return;
+  const Finished* const finished = events_->last_finished();
+  if (finished == nullptr) return;
+  note_end(logged_, *finished);
+  begin_save();
+}
+
+// After the last event but Finished: waits until the session is saved, and then writes Finished.
+Call::Step GenerateCall::save_session() {
+  std::optional<Status> saved;
+  {
+    std::lock_guard lock(mutex_);
+    saved = saved_;
+  }
+  if (saved) return saved->ok() ? write_finished() : Step(*saved);
+  if (saves_) return Waiting();
+  begin_save();
+  if (saves_) return Waiting();
+  return ending().value_or(Status(Code::kCancelled, "the call was ended"));
 }
 
 Call::Step GenerateCall::write_finished() {
@@ -440,6 +455,7 @@ Call::Step GenerateCall::next() {
       if (hold_finished(*event)) continue;
       if (Status s = adopt_made(*event); !s.ok()) return s;
       note(*event);
+      save_early();
       begin_write();
       sink_.write(*event);
       return Writing();
@@ -461,7 +477,7 @@ bool GenerateCall::hold_finished(GenerateEvent& event) {
   const auto* const finished = std::get_if<Finished>(&event);
   if (finished == nullptr) return false;
   if (!wants_token_ && !is_stored_) return false;
-  note_end(logged_, *finished);
+  if (!saves_) note_end(logged_, *finished);
   finished_ = *finished;
   return true;
 }

@@ -70,6 +70,8 @@ class GenerateCall final : public Call {
   Stored use_stored(GenerateRequest& request);
   std::function<void()> ender(std::shared_ptr<TokenStream> stream, Stored stored,
                               const std::string& made);
+  void begin_save();
+  void save_early();
   Step save_session();
   Step write_finished();
   void submit(std::shared_ptr<const ServedModel> model, GenerateRequest request);

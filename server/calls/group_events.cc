@@ -54,6 +54,14 @@ std::optional<GenerateEvent> GroupEvents::next() {
   return finished;
 }
 
+const Finished* GroupEvents::last_finished() const {
+  if (group_ == nullptr || (group_->started && !started_)) return nullptr;
+  if (value_ < group_->values.size()) return nullptr;
+  if (finished_ + 1 != group_->finished.size()) return nullptr;
+  const Finished& finished = group_->finished[finished_];
+  return ends_within_character(finished) ? nullptr : &finished;
+}
+
 SampledValues GroupEvents::cut_values() {
   std::ranges::fill(last_run_, -1);
   used_ = 0;

@@ -36,6 +36,9 @@ class GroupEvents {
   // The next event of the group, which is valid until the next call. None: there are no more
   // events.
   std::optional<GenerateEvent> next();
+  // The event that next() will return, if it is the last one of the group and says how a sample
+  // finished; otherwise null.
+  const Finished* last_finished() const;
 
  private:
   SampledValues cut_values();

@@ -26,16 +26,18 @@ class HangingStoreTest(FleetTest):
             session = client.session("s", keep=True)
             heard = make(session, before, 0)
             self.assertEqual(heard, make(reference, before, None))
-            [record] = (self.folder / "fleet" / "store").glob("*.json")
+            [record] = (self.folder / "fleet" / "store").glob("*.record")
             aside = record.with_suffix(".aside")
             record.rename(aside)
-            os.mkfifo(record)  # nobody writes to it, so opening it for reading blocks
+            blocks = record.with_suffix(".json")  # where version 0.2.0 had the record
+            os.mkfifo(blocks)  # nobody writes to it, so opening it for reading blocks
             with self.assertRaises(errors.Unavailable):
                 make(session, after, heard.position)
             self.assertEqual(len(list(client.generate("The ", max_values=5, ignore_eos=True).values())), 5)
         replica.signal(signal.SIGTERM)
         self.assertEqual(replica.wait(), 0, replica.log())
         self.assertIn("the process ends without it", replica.log())
+        blocks.unlink()
         aside.rename(record)
         replica.start()
         with Client(replica.grpc, timeout=PATIENCE) as client:

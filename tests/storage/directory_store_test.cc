@@ -115,8 +115,8 @@ TEST_F(DirectoryStoreTest, ADamagedRecordIsRefusedAndCanBeDeleted) {
   const auto store = open();
   create(*store, kKey, std::string(100, 'a'));
   create(*store, kOther, std::string(100, 'b'));
-  const std::string path = options_.folder + "/" + kKey + ".json";
-  std::filesystem::copy_file(options_.folder + "/" + kOther + ".json", path,
+  const std::string path = options_.folder + "/" + kKey + ".record";
+  std::filesystem::copy_file(options_.folder + "/" + kOther + ".record", path,
                              std::filesystem::copy_options::overwrite_existing);
   EXPECT_EQ(load(*store, kKey).code(), Code::kDataLoss) << "of another session";
   std::filesystem::resize_file(path, 20);
@@ -311,15 +311,19 @@ TEST_F(DirectoryStoreTest, SyncsFollowTheSetting) {
   options_.disk.sync_folder = [&](int) { return ++folders, 0; };
   options_.disk.sync_all = [&](int) { return ++all, 0; };
   for (const SyncMode mode : {SyncMode::kNone, SyncMode::kInterval, SyncMode::kEach}) {
-    files = folders = all = 0;
     options_.sync = mode;
     const auto store = open();
+    files = folders = all = 0;
     create(*store, kKey, std::string(100, 'a'));
     EXPECT_TRUE(store->sync().ok());
     EXPECT_TRUE(store->sync().ok()) << "nothing was written since";
     EXPECT_EQ(files, mode == SyncMode::kEach ? 2 : 0);
     EXPECT_EQ(folders, mode == SyncMode::kEach ? 2 : 0);
     EXPECT_EQ(all, mode == SyncMode::kInterval ? 1 : 0);
+    files = folders = 0;
+    begin(*store);
+    EXPECT_EQ(files, mode == SyncMode::kEach ? 1 : 0);
+    EXPECT_EQ(folders, 0) << "the record keeps its file";
     EXPECT_TRUE(*store->remove(kKey));
   }
   options_.sync = SyncMode::kInterval;
@@ -419,7 +423,7 @@ TEST_F(DirectoryStoreTest, AnIdleSessionKeepsItsLogIfItsNewStateCannotBeWritten)
 TEST_F(DirectoryStoreTest, LeftoversAreRemovedOnceTheyAreOld) {
   const auto store = open();
   create(*store, kKey, std::string(100, 'a'));
-  const std::string temporary = kKey + ".json~gone.1";
+  const std::string temporary = kKey + ".record~gone.1";
   const std::string orphan = kOther + ".5.state";
   const std::string server = "server-" + std::string(32, 'd');
   for (const std::string& name : {temporary, orphan, server}) {
@@ -438,14 +442,38 @@ TEST_F(DirectoryStoreTest, LeftoversAreRemovedOnceTheyAreOld) {
   EXPECT_TRUE(load(*store, kKey).ok());
   options_.times.ttl_ms = -1;
   EXPECT_TRUE(open()->sweep().ok());
-  EXPECT_TRUE(names_with(".json").empty()) << "expired";
+  EXPECT_TRUE(names_with(".record").empty()) << "expired";
+}
+
+TEST_F(DirectoryStoreTest, ARecordOfVersion020GetsANewFileWhenItChanges) {
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  const std::string path = options_.folder + "/" + kKey;
+  const std::string text = record_text(**store->look(kKey), kKey);
+  for (const bool is_cut_off : {false, true}) {
+    std::filesystem::remove(path + ".record");
+    std::ofstream(path + ".json") << text;
+    EXPECT_EQ((*store->look(kKey))->position, 1);
+    EXPECT_TRUE(store->sweep().ok());
+    const int64_t epoch = begin(*store);
+    EXPECT_FALSE(std::filesystem::exists(path + ".json"));
+    if (is_cut_off) std::ofstream(path + ".json") << text;  // as it is if the server is killed
+    EXPECT_EQ((*store->look(kKey))->epoch, epoch);
+    EXPECT_TRUE(*store->end(kKey, {store->replica() + "/m", epoch}, nullptr));
+  }
+  EXPECT_TRUE(*store->remove(kKey));
+  EXPECT_FALSE(store->look(kKey)->has_value());
+  EXPECT_FALSE(*store->remove(kKey));
+  std::ofstream(path + ".json") << text;
+  EXPECT_TRUE(*store->remove(kKey));
+  EXPECT_FALSE(store->look(kKey)->has_value());
 }
 
 TEST_F(DirectoryStoreTest, AListLosesSessionsThatAreGone) {
   const std::string list = record_list("model", "");
   const auto store = open();
   const NewSession session = {.owner = store->replica() + "/m", .list = list, .id = "a.json"};
-  const std::string path = options_.folder + "/" + kKey + ".json";
+  const std::string path = options_.folder + "/" + kKey + ".record";
   const auto listed = [&] { return *store->list(list, "", 10); };
   ASSERT_NE(*store->create(kKey, session, nullptr), 0);
   EXPECT_TRUE(store->sweep().ok());
@@ -496,12 +524,13 @@ TEST_F(DirectoryStoreTest, ASessionThatCannotBeCreatedIsInNoList) {
 }
 
 TEST_F(DirectoryStoreTest, ASessionWhoseNameMayNotBeDurableIsInItsList) {
-  bool fails = true;
+  bool fails = false;
   options_.disk.sync_folder = [&](int descriptor) {
     if (fails) errno = EIO;
     return fails ? -1 : fsync(descriptor);
   };
   const auto store = open();
+  fails = true;
   const std::string list = record_list("model", "");
   const NewSession session = {.owner = store->replica() + "/m", .list = list, .id = "a"};
   EXPECT_EQ(store->create(kKey, session, nullptr).status().code(), Code::kUnavailable);

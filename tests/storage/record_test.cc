@@ -80,11 +80,38 @@ TEST(RecordList, BelongsToOneOwnerAndOneModel) {
   EXPECT_FALSE(is_listed_id(std::string(129, 'a')));
 }
 
+TEST(Record, RecordsOfVersion1AreRead) {
+  std::string text = record_text(some_record(), kKey);
+  text.resize(text.find(",\"answer\""));
+  text.replace(text.find("\"version\":2"), 11, "\"version\":1");
+  text += R"(,"answer":"{\"y\":2}","list":")" + record_list("model", "ada") +
+          R"(","id":"a","log":["{\"x\":1}",""]})" + "\n";
+  const auto read = parse_record(text, kKey);
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  EXPECT_EQ(*read, some_record());
+}
+
 TEST(Record, TruncatedRecordsAreRefused) {
   const std::string whole = record_text(some_record(), kKey);
-  for (size_t size = 0; size + 2 < whole.size(); ++size) {
+  for (size_t size = 0; size < whole.size(); ++size) {
     EXPECT_EQ(parse_record(whole.substr(0, size), kKey).status().code(), Code::kDataLoss) << size;
   }
+}
+
+TEST(Record, TextsOfAnotherLengthAreRefused) {
+  const std::string whole = record_text(some_record(), kKey);
+  EXPECT_EQ(parse_record(whole + "x", kKey).status().code(), Code::kDataLoss);
+  EXPECT_EQ(parse_record(whole + "\n", kKey).status().code(), Code::kDataLoss);
+  std::string torn = whole;  // as a file system may leave it
+  torn[whole.find("{\"x\":1}")] = '\0';
+  EXPECT_EQ(parse_record(torn, kKey).status().code(), Code::kDataLoss);
+}
+
+TEST(Record, TextsMayHaveAnyBytesButNul) {
+  Record record = some_record();
+  record.answer.text = "\n\"\\\xff\n";
+  record.log = {"\n", "{}\n{}", "\x01"};
+  EXPECT_EQ(*parse_record(record_text(record, kKey), kKey), record);
 }
 
 TEST(Record, RecordsOfAnotherSessionAreRefused) {
@@ -102,7 +129,7 @@ TEST(Record, InvalidFieldsAreRefused) {
     return parse_record(text.replace(at, found.size(), wrong), kKey).status();
   };
   EXPECT_TRUE(with("\"used\":50", "\"used\":51").ok());
-  for (const auto& [found, wrong] : {std::pair("\"version\":1", "\"version\":2"),
+  for (const auto& [found, wrong] : {std::pair("\"version\":2", "\"version\":3"),
                                      std::pair("\"epoch\":7", "\"epoch\":0"),
                                      std::pair("\"epoch\":7", "\"epoch\":1e300"),
                                      std::pair("\"epoch\":7", "\"epoch\":9223372036854775807"),
@@ -117,9 +144,15 @@ TEST(Record, InvalidFieldsAreRefused) {
                                      std::pair("\"state_at\":9", "\"state_at\":-1"),
                                      std::pair("\"saved\":6", "\"saved\":8"),
                                      std::pair("\"saved\":6", "\"saved\":0"),
-                                     std::pair(",\"\"]", "]]"),
-                                     std::pair(",\"\"]", ",1]"),
-                                     std::pair(",\"\"]", ",[]]"),
+                                     std::pair("[7,0]", "[7,0]]"),
+                                     std::pair("[7,0]", "[7,1]"),
+                                     std::pair("[7,0]", "[7,-1]"),
+                                     std::pair("[7,0]", "[7]"),
+                                     std::pair("[7,0]", "[6,0]"),
+                                     std::pair("[7,0]", "[7,18446744073709551615]"),
+                                     std::pair("[7,0]", "[7,0.0]"),
+                                     std::pair("[7,0]", "[7,[]]"),
+                                     std::pair("[7,0]", "7"),
                                      std::pair("\"tail\":\"00", "\"tail\":\"0000"),
                                      std::pair("\"stopped\":true", "\"stopped\":1"),
                                      std::pair("\"list\":\"", "\"list\":\"0"),
@@ -127,7 +160,8 @@ TEST(Record, InvalidFieldsAreRefused) {
                                      std::pair("\"id\":\"a\"", "\"id\":\"\""),
                                      std::pair("\"id\":\"a\"", "\"id\":\"/\""),
                                      std::pair("\"id\":\"a\",", ""),
-                                     std::pair("\"answer\":\"{", "\"answer\":7,\"x\":\"{"),
+                                     std::pair("\"answer\":7", "\"answer\":6"),
+                                     std::pair("\"answer\":7", "\"answer\":7,\"x\":7"),
                                      std::pair("\"last\":\"id:abc\"", "\"last\":\"\"")}) {
     EXPECT_EQ(with(found, wrong).code(), Code::kDataLoss) << wrong;
   }

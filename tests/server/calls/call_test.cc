@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "server/calls/scoring_call.h"
 #include "server/host/kept_sessions.h"
 #include "storage/memory_store.h"
+#include "storage/record_key.h"
 #include "tests/engine/harness.h"
 #include "tests/server/test_models.h"
 
@@ -130,6 +132,16 @@ GenerateRequest request_for(int64_t max_values) {
   request.max_values = max_values;
   request.seed = 3;
   return request;
+}
+
+// The position of a session that no call uses; -1 while one does.
+int64_t position_of(const Service& service, const SessionKey& key) {
+  std::promise<int64_t> position;
+  service.model()->engine->get_session(key, [&](const Result<SessionInfo>& session) {
+    const bool is_idle = session.ok() && session->state == SessionPhase::kIdle;
+    position.set_value(is_idle ? session->position : -1);
+  });
+  return position.get_future().get();
 }
 
 // A thread that ends calls could otherwise use an endpoint that does not hold its call yet.
@@ -279,6 +291,43 @@ TEST(GenerateCall, ASessionWhoseNameNobodyHasHeardEndsWithItsCall) {
   waits.call->written(false);
   EXPECT_EQ(waits.ending.wait().code(), Code::kCancelled);
   EXPECT_TRUE(eventually([&] { return service.sessions_free() == slots; }));
+}
+
+TEST(GenerateCall, ASessionIsSavedWhileItsLastValuesAreWritten) {
+  Service service(served_fake("fake"));
+  const auto store = std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(),
+                                                   StoreSettings().times, service.clock);
+  service.state.kept = std::make_unique<KeptSessions>(service.state, store, StorageOptions());
+  GenerateRequest request = request_for(2);
+  request.keep = true;
+  GenerateDoor first(service);
+  first.call->start(service.model(), request);
+  ASSERT_TRUE(first.ending.wait().ok());
+  const std::string id = first.started->session;
+  const auto position = [&] {
+    const auto found = store->look(record_key(service.model()->state_digest, "", id));
+    return found.ok() && *found ? (*found)->position : -1;
+  };
+  ASSERT_EQ(position(), 3);
+  GenerateDoor door(service);
+  door.takes = false;
+  request = request_for(5);
+  request.session = id;
+  door.call->start(service.model(), request);
+  ASSERT_TRUE(eventually([&] { return door.holds.load(); }));
+  ASSERT_TRUE(eventually([&] { return position_of(service, {"", id}) == 9; }));
+  EXPECT_TRUE(door.values.empty());
+  EXPECT_EQ(position(), 3);
+  door.holds = false;
+  door.call->written(true);
+  ASSERT_TRUE(eventually([&] { return door.holds.load(); }));
+  EXPECT_EQ(door.values.at(0).size(), 5U) << "they are being written";
+  EXPECT_TRUE(eventually([&] { return position() == 9; }));
+  EXPECT_TRUE(door.finished.empty());
+  door.takes = true;
+  door.call->written(true);
+  EXPECT_TRUE(door.ending.wait().ok());
+  EXPECT_EQ(door.finished.size(), 1U);
 }
 
 TEST(GenerateCall, AReaderThatNeverReadsIsCutOff) {

@@ -122,7 +122,7 @@ TEST_F(StoredLists, HaveSessionsWithACallAndSessionsWhoseRecordsAreDamaged) {
            one->server.context().kept->wait_until_saved(Duration(0));
   }));
   for (const auto& entry : std::filesystem::directory_iterator(folder_.path() + "/store")) {
-    if (entry.path().extension() == ".json") std::filesystem::resize_file(entry.path(), 20);
+    if (entry.path().extension() == ".record") std::filesystem::resize_file(entry.path(), 20);
   }
   EXPECT_THAT(listed(*two), ElementsAre("a 0"));
   v1::ListSessionsResponse page;

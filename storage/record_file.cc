@@ -1,0 +1,112 @@
+#include "storage/record_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "base/sha256.h"
+#include "storage/record.h"
+
+namespace runnel {
+namespace {
+
+constexpr std::array<char, 8> kMagic = {'r', 'u', 'n', 'n', 'e', 'l', '\n', '\1'};
+constexpr size_t kLeastArea = 4096;  // a page, so that no page belongs to both areas
+constexpr size_t kMostArea = size_t{2} * std::bit_ceil(static_cast<size_t>(kMostRecordBytes));
+
+// The beginning of an area. All zeros: nothing was written to it.
+struct Header {
+  std::array<char, 8> magic{};
+  uint64_t number = 0;
+  uint64_t size = 0;  // of the text
+  Sha256Digest digest{};
+  std::array<char, 8> unused{};
+};
+static_assert(sizeof(Header) == 64 && std::endian::native == std::endian::little);
+
+Sha256Digest digest_of(const Header& header, std::string_view text) {
+  Sha256 hash;
+  hash.add(std::as_bytes(std::span(&header.number, 1)));
+  hash.add(std::as_bytes(std::span(text)));
+  return hash.finish();
+}
+
+// The bytes of an area up to the end of its text.
+std::string area_of(uint64_t number, std::string_view text) {
+  Header header = {.magic = kMagic, .number = number, .size = text.size()};
+  header.digest = digest_of(header, text);
+  std::string area(sizeof(Header) + text.size(), '\0');
+  std::memcpy(area.data(), &header, sizeof(Header));
+  std::ranges::copy(text, area.begin() + sizeof(Header));
+  return area;
+}
+
+Status damaged_file() { return {Code::kDataLoss, "neither of its two texts is whole"}; }
+
+}  // namespace
+
+Result<RecordFile> RecordFile::open(const Folder& folder, const std::string& name) {
+  RecordFile record(name);
+  auto file = folder.open_to_change(name);
+  if (!file.ok() && file.status().code() == Code::kNotFound) return record;
+  if (!file.ok()) return file.status();
+  record.file_ = std::move(*file);
+  if (Status s = record.read(folder); !s.ok()) return s;
+  return record;
+}
+
+Status RecordFile::read(const Folder& folder) {
+  const auto bytes = folder.size_of(file_);
+  if (!bytes.ok()) return bytes.status();
+  area_bytes_ = *bytes / 2;
+  if (area_bytes_ < kLeastArea || area_bytes_ > kMostArea) return damaged_file();
+  struct Area {
+    size_t begin = 0;
+    Header header;
+  };
+  std::array<Area, 2> areas;
+  for (size_t i = 0; i < areas.size(); ++i) {
+    areas[i].begin = i * area_bytes_;
+    const auto read = folder.read_at(file_, areas[i].begin, sizeof(Header));
+    if (!read.ok()) return read.status();
+    if (read->size() == sizeof(Header)) std::memcpy(&areas[i].header, read->data(), sizeof(Header));
+  }
+  if (areas[1].header.number > areas[0].header.number) std::swap(areas[0], areas[1]);
+  for (const auto& [begin, header] : areas) {
+    if (header.magic != kMagic || header.size > area_bytes_ - sizeof(Header)) continue;
+    auto text = folder.read_at(file_, begin + sizeof(Header), header.size);
+    if (!text.ok()) return text.status();
+    if (text->size() != header.size || digest_of(header, *text) != header.digest) continue;
+    text_ = std::move(*text);
+    number_ = header.number;
+    other_ = begin == 0 ? area_bytes_ : 0;
+    return {};
+  }
+  return damaged_file();
+}
+
+bool RecordFile::is_of_good_size(size_t needed) const {
+  return needed <= area_bytes_ && area_bytes_ <= std::max(kLeastArea, 4 * needed);
+}
+
+Status RecordFile::write(Folder& folder, std::string_view text, bool durable) {
+  std::string area = area_of(number_ + 1, text);
+  if (text_ && is_of_good_size(area.size())) {
+    Status written = folder.overwrite(std::move(file_), name_, other_, area, durable);
+    if (written.ok()) return written;
+    auto again = folder.open_to_change(name_);
+    if (again.ok()) {
+      const std::string zeros(sizeof(Header), '\0');
+      static_cast<void>(folder.overwrite(std::move(*again), name_, other_, zeros, false));
+    }
+    return written;
+  }
+  const size_t area_bytes = std::max(kLeastArea, std::bit_ceil(area.size()));
+  area.resize(2 * area_bytes);
+  return folder.replace(name_, [&] { return std::exchange(area, ""); }, durable);
+}
+
+}  // namespace runnel
