@@ -28,6 +28,12 @@ constexpr const char* kFromElsewhere =
 constexpr const char* kNoMoreFiles =
     "the system gives no more open files; raise 'ulimit -n', or lower limits.connections";
 
+// From now on, closing the connection sends a reset, so that nothing of it remains.
+void close_with_reset(const Descriptor& socket) {
+  const linger at_once = {.l_onoff = 1, .l_linger = 0};
+  setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
+
 }  // namespace
 
 Listener::Listener(ListenSockets sockets, ConnectionLimits limits, const EventLog& log,
@@ -64,6 +70,7 @@ void Listener::stop() {
     thread_.join();
   }
   listening_.clear();
+  held_back_ = {};
 }
 
 bool Listener::watch(int fd, uint32_t events) {
@@ -78,7 +85,7 @@ void Listener::run() {
   for (;;) {
     const bool looks = measure_flood_ != nullptr && !open_.empty();
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                 looks ? kBetweenLooksMs : -1);
+                                 looks || held_back_.size() > 0 ? kBetweenLooksMs : -1);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_.get()) return;
@@ -91,6 +98,7 @@ void Listener::run() {
       }
     }
     if (looks) mishaps_.contain([&] { look_for_flood(); });
+    held_back_.let_go(clock_.now());
   }
 }
 
@@ -168,9 +176,8 @@ void Listener::admit(Descriptor socket, const std::string& peer) {
   if (limits_.per_peer > 0 && others != peers_.end() && others->second >= limits_.per_peer) {
     return refuse(std::move(socket), limits_.name + " is reached by one address");
   }
-  if (kept_out_.has(peer, clock_.now())) {
-    return refuse(std::move(socket), "the address is kept out after a flood");
-  }
+  if (kept_out_.has(peer, clock_.now())) return hold_back(std::move(socket));
+  if (is_full()) held_back_.let_go_of_one();
   Descriptor second(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   const int fd = second.get();
   // EPOLLHUP and EPOLLERR are always reported.
@@ -199,13 +206,21 @@ void Listener::forget(int fd) {
   connections_.store(static_cast<int>(open_.size()));
 }
 
-// Closes with a reset, so that nothing of the connection remains.
 void Listener::refuse(Descriptor socket, const std::string& why) {
-  const linger at_once = {.l_onoff = 1, .l_linger = 0};
-  setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  close_with_reset(socket);
   ++refused_;
   refusals_.add();
   warn(why);
+}
+
+// Takes the descriptors that open connections leave. Without one, the connection is closed at once.
+void Listener::hold_back(Descriptor socket) {
+  close_with_reset(socket);
+  const bool has_room = held_back_.size() < HeldBack::kMost && !is_full();
+  if (has_room) held_back_.add(std::move(socket), clock_.now());
+  ++refused_;
+  refusals_.add();
+  warn("the address is kept out after a flood");
 }
 
 void Listener::warn(const std::string& why) {

@@ -15,6 +15,7 @@
 #include "server/host/event_log.h"
 #include "server/host/mishaps.h"
 #include "server/net/connection_traffic.h"
+#include "server/net/held_back.h"
 #include "server/net/kept_out.h"
 #include "server/net/listen_socket.h"
 
@@ -51,7 +52,7 @@ class Listener {
   ~Listener();
 
   // Starts to accept connections. While an excess grows, the connections of the addresses that send
-  // most are cut off, and these addresses are kept out for some time (KeptOut).
+  // most are cut off, and these addresses are kept out for some time (KeptOut, HeldBack).
   void start(Take take, MeasureFlood measure_flood = nullptr);
   // Stops accepting, and closes the listening sockets. Open connections stay. Calls after the first
   // do nothing.
@@ -72,6 +73,8 @@ class Listener {
   void admit(Descriptor socket, const std::string& peer);
   void forget(int fd);
   void refuse(Descriptor socket, const std::string& why);
+  void hold_back(Descriptor socket);
+  bool is_full() const { return std::ssize(open_) + std::ssize(held_back_) >= limits_.in_all; }
   void warn(const std::string& why);
   void look_for_flood();
   Received received() const;
@@ -98,6 +101,7 @@ class Listener {
   std::atomic<int> connections_{0};
   Counter refusals_, floods_;
   KeptOut kept_out_;
+  HeldBack held_back_;
   TimePoint looked_{}, counted_{};  // the last look for a flood, the last count of bytes
   Flood flood_;                     // at the last look
   Received received_;               // at the last count

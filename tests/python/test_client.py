@@ -780,8 +780,9 @@ class AsyncioTest(ServedTest):
                 with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
                     async for _ in stream:
                         pass
+                return session.id
 
-        self.run_with_client(body)
+        self.client.open_session(self.run_with_client(body), "text-endless-small").delete()
 
     def test_errors(self):
         async def body(client):

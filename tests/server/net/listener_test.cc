@@ -271,7 +271,8 @@ TEST(ListenOn, DoesNotWaitForAProcessThatAcceptsNoConnections) {
 // excess grows.
 class FloodedListener {
  public:
-  FloodedListener() : listener_(listen_on("127.0.0.1:0").value(), {.in_all = 16}, log_) {
+  explicit FloodedListener(const Clock& clock = real_clock())
+      : listener_(listen_on("127.0.0.1:0").value(), {.in_all = 16}, log_, clock) {
     listener_.start(
         [this](int socket) {
           std::lock_guard lock(mutex_);
@@ -334,6 +335,49 @@ TEST(Listener, CutsOffTheBusiestAddressDuringAFloodAndKeepsItOut) {
   EXPECT_TRUE(eventually([&] { return port.listener().connections() == 2; }));
   EXPECT_THAT(port.log_text(), HasSubstr("peer=127.0.0.2"));
   EXPECT_THAT(port.log_text(), HasSubstr("bytes of a test"));
+}
+
+// Whether the other side has closed the connection by now.
+bool is_closed_by_now(const Descriptor& socket) {
+  char byte = 0;
+  return recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0 || errno != EAGAIN;
+}
+
+TEST(Listener, HoldsConnectionsOfAKeptOutAddressBackForASecond) {
+  Clock clock(TimePoint(std::chrono::hours(1)));
+  FloodedListener port(clock);
+  const Listener& listener = port.listener();
+  const in_addr loopback = {.s_addr = htonl(INADDR_LOOPBACK)};
+  const auto connect_flooder = [&] { return connect_to(listener.address(), loopback, kFlooder); };
+  const Descriptor quiet = connect_to(listener.address());
+  const Descriptor flooding = connect_flooder();
+  ASSERT_TRUE(eventually([&] { return listener.connections() == 2; }));
+  const std::string much(65536, 'x');
+  port.flooded = true;
+  ASSERT_TRUE(eventually([&] {
+    send(flooding.get(), much.data(), much.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    port.read_all();
+    clock.advance(std::chrono::milliseconds(10));
+    return listener.floods() == 1;
+  }));
+  port.flooded = false;
+  ASSERT_TRUE(eventually([&] { return listener.connections() == 1; }));
+  std::vector<Descriptor> held;  // as many as `in_all` leaves
+  for (int i = 0; i < 15; ++i) held.push_back(connect_flooder());
+  EXPECT_TRUE(is_closed(connect_flooder())) << "there is no room for it";
+  for (const Descriptor& each : held) EXPECT_FALSE(is_closed_by_now(each));
+  const Descriptor other = connect_to(listener.address());
+  EXPECT_TRUE(eventually([&] { return listener.connections() == 2; })) << "it has the room of one";
+  EXPECT_TRUE(is_closed(held.front()));
+  EXPECT_FALSE(is_closed_by_now(held[1]));
+  clock.advance(std::chrono::seconds(1));
+  for (const Descriptor& each : held) EXPECT_TRUE(is_closed(each));
+  EXPECT_EQ(listener.refusals(), 16);
+  const Descriptor last = connect_flooder();
+  EXPECT_TRUE(eventually([&] { return listener.refusals() == 17; }));
+  EXPECT_FALSE(is_closed_by_now(last));
+  port.log_text();  // stops the listener
+  EXPECT_TRUE(is_closed(last));
 }
 
 TEST(Listener, CutsOffNobodyWhileTheExcessDoesNotGrow) {
