@@ -53,9 +53,6 @@ Result<std::unique_ptr<DirectoryStore>> DirectoryStore::open(const DirectoryOpti
   if (!folder.ok()) return folder.status();
   auto alive = folder->lock(server_name(replica), 0);
   if (!alive.ok()) return alive.status();
-  if (options.sync == SyncMode::kEach) {  // names of records that another server did not sync
-    if (Status s = folder->sync_names(); !s.ok()) return s;
-  }
   return std::unique_ptr<DirectoryStore>(new DirectoryStore(
       options, std::move(replica), std::move(*folder), std::move(*alive), clock));
 }
@@ -84,14 +81,17 @@ Result<DirectoryStore::Found> DirectoryStore::find(const std::string& key) const
     return is_damage ? Status(Code::kDataLoss, record_name(key) + ": " + status.message()) : status;
   };
   auto file = RecordFile::open(folder_, record_name(key));
+  std::optional<std::string> old;
+  if (file.ok() && !file->text()) {
+    auto read = folder_.read(old_record_name(key), kMostRecordBytes);
+    if (!read.ok()) return read.status();
+    old = std::move(*read);
+    // Without the lock, the record may have got its new file just before its old one was removed.
+    if (!old) file = RecordFile::open(folder_, record_name(key));
+  }
   if (!file.ok()) return damaged(file.status());
   Found found = {std::move(*file), {}};
-  std::optional<std::string> text = found.file.text();
-  if (!text) {
-    auto old = folder_.read(old_record_name(key), kMostRecordBytes);
-    if (!old.ok()) return old.status();
-    text = std::move(*old);
-  }
+  const std::optional<std::string>& text = found.file.text() ? found.file.text() : old;
   if (!text) return found;
   auto record = parse_record(*text, key);
   if (!record.ok()) return damaged(record.status());

@@ -469,6 +469,24 @@ TEST_F(DirectoryStoreTest, ARecordOfVersion020GetsANewFileWhenItChanges) {
   EXPECT_FALSE(store->look(kKey)->has_value());
 }
 
+TEST_F(DirectoryStoreTest, ARecordIsFoundWhileItGetsItsNewFile) {
+  std::string moved;  // the record, until its old file is opened
+  options_.disk.open_file = [&](int folder, const char* name, int flags) {
+    if (!moved.empty() && std::string(name).ends_with(".json")) {
+      std::filesystem::rename(std::exchange(moved, ""), options_.folder + "/" + kKey + ".record");
+    }
+    return openat(folder, name, flags);
+  };
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  const std::string aside = folder_.path("aside");
+  std::filesystem::rename(options_.folder + "/" + kKey + ".record", aside);
+  EXPECT_FALSE(store->look(kKey)->has_value());
+  moved = aside;
+  EXPECT_TRUE(store->look(kKey)->has_value());
+  EXPECT_TRUE(moved.empty());
+}
+
 TEST_F(DirectoryStoreTest, AListLosesSessionsThatAreGone) {
   const std::string list = record_list("model", "");
   const auto store = open();
