@@ -111,10 +111,9 @@ Result<std::optional<Record>> DirectoryStore::read(const std::string& key) const
 
 // With the lock held since find(). The flag is set last, because a sync() that runs at the same
 // time may miss the new bytes. This also covers the state of the record, which is written before.
-Status DirectoryStore::write(const std::string& key, Found& found) {
+Status DirectoryStore::write(const std::string& key, Found& found, bool durable) {
   const bool is_new = !found.file.text();
-  Status written =
-      found.file.write(folder_, record_text(*found.record, key), sync_ == SyncMode::kEach);
+  Status written = found.file.write(folder_, record_text(*found.record, key), durable);
   if (written.ok() && is_new) folder_.remove(old_record_name(key));
   dirty_.store(true, std::memory_order_release);
   return written;
@@ -151,7 +150,7 @@ Result<Begun> DirectoryStore::begin(const std::string& key, const Claim& claim) 
   const bool dead = record.until > now && is_dead(record.owner);
   Begun begun = begin_record(record, claim, now, times_.lease_ms, dead);
   if (begun.outcome != FenceOutcome::kOk) return begun;
-  if (Status s = write(key, *found); !s.ok()) return s;
+  if (Status s = write(key, *found, syncs_each()); !s.ok()) return s;
   return begun;
 }
 
@@ -161,21 +160,23 @@ Result<std::optional<Record>> DirectoryStore::look(const std::string& key) { ret
 Result<bool> DirectoryStore::change_record(const std::string& key, const RecordChange& change) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  return change_locked(key, change);
+  return change_locked(key, syncs_each(), change);
 }
 
 // The same, with the lock already held.
-Result<bool> DirectoryStore::change_locked(const std::string& key, const RecordChange& change) {
+Result<bool> DirectoryStore::change_locked(const std::string& key, bool durable,
+                                           const RecordChange& change) {
   auto found = find(key);
   if (!found.ok()) return found.status();
   if (!found->record || !change(*found->record)) return false;
-  if (Status s = write(key, *found); !s.ok()) return s;
+  if (Status s = write(key, *found, durable); !s.ok()) return s;
   return true;
 }
 
 // The same with a new state. The state is written first, under a name that no record has yet. It is
 // not written if the change would fail, nor over the state of a call that has ended. A call that
-// was fenced off leaves the record unchanged.
+// was fenced off leaves the record unchanged. With `durable`, the new state and the record are on
+// the disk before the former state is removed.
 Result<bool> DirectoryStore::change_state(const std::string& key, int64_t epoch,
                                           const Snapshot& snapshot, bool durable,
                                           const RecordChange& change) {
@@ -188,7 +189,7 @@ Result<bool> DirectoryStore::change_state(const std::string& key, int64_t epoch,
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
   int64_t old = 0;
-  const Result<bool> changed = change_locked(key, [&](Record& record) {
+  const Result<bool> changed = change_locked(key, durable, [&](Record& record) {
     if (!change(record)) return false;
     old = record.state;
     put_state(record, epoch, snapshot.position, written->tail);
@@ -214,7 +215,7 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
     return end_record(record, holder, clock_.unix_ms(), snapshot != nullptr);
   };
   if (snapshot == nullptr) return change_record(key, end);
-  return change_state(key, holder.epoch, *snapshot, sync_ == SyncMode::kEach, end);
+  return change_state(key, holder.epoch, *snapshot, syncs_each(), end);
 }
 
 Result<bool> DirectoryStore::log(const std::string& key, const Holder& holder,
@@ -223,8 +224,8 @@ Result<bool> DirectoryStore::log(const std::string& key, const Holder& holder,
       key, [&](Record& record) { return log_record(record, holder, clock_.unix_ms(), entry); });
 }
 
-// With kInterval, the previous state may already be on disk. It must not be removed in favour of
-// bytes that are not.
+// With kInterval, the session may have been on the disk for a long time, so it must not come to
+// depend on bytes that are not on the disk yet.
 Result<bool> DirectoryStore::settle(const std::string& key, int64_t saved,
                                     const Snapshot& snapshot) {
   return change_state(key, saved, snapshot, sync_ != SyncMode::kNone,
@@ -240,7 +241,7 @@ Result<int64_t> DirectoryStore::create(const std::string& key, const NewSession&
     const auto seen = read(key);
     if (!seen.ok()) return seen.status();
     if (*seen) return 0;
-    auto state = write_state(key, *snapshot, sync_ == SyncMode::kEach);
+    auto state = write_state(key, *snapshot, syncs_each());
     if (!state.ok()) return state.status();
     written = std::move(*state);
   }
@@ -259,13 +260,11 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
   if (found->record) return 0;
   Record& record = found->record.emplace(new_record(session, clock_.unix_ms()));
   if (snapshot != nullptr) {
-    if (Status s = name_state(written, key, record.epoch, sync_ == SyncMode::kEach); !s.ok()) {
-      return s;
-    }
+    if (Status s = name_state(written, key, record.epoch, syncs_each()); !s.ok()) return s;
     put_state(record, record.epoch, snapshot->position, written.tail);
   }
   Status status = add_to_list(key, record);
-  if (status.ok()) status = write(key, *found);
+  if (status.ok()) status = write(key, *found, syncs_each());
   if (status.ok()) return record.epoch;
   remove_unused(key, record.epoch);
   const auto left = find(key);  // it may exist without its name being durable
@@ -326,7 +325,7 @@ Result<bool> DirectoryStore::remove(const std::string& key) {
     remove_from_list(key, *found->record);
   }
   dirty_.store(true, std::memory_order_release);
-  if (sync_ == SyncMode::kEach) {
+  if (syncs_each()) {
     if (Status s = folder_.sync_names(); !s.ok()) return s;
   }
   return is_there;

@@ -57,6 +57,7 @@ class DirectoryStore final : public Store {
   DirectoryStore(const DirectoryOptions& options, std::string replica, Folder folder,
                  OpenFile alive, const Clock& clock);
 
+  bool syncs_each() const { return sync_ == SyncMode::kEach; }
   Result<OpenFile> lock(const std::string& key) const;
   // A record with its file, to be read with the lock held and then written.
   struct Found {
@@ -65,10 +66,10 @@ class DirectoryStore final : public Store {
   };
   Result<Found> find(const std::string& key) const;
   Result<std::optional<Record>> read(const std::string& key) const;
-  Status write(const std::string& key, Found& found);
+  Status write(const std::string& key, Found& found, bool durable);
   using RecordChange = std::function<bool(Record&)>;
   Result<bool> change_record(const std::string& key, const RecordChange& change);
-  Result<bool> change_locked(const std::string& key, const RecordChange& change);
+  Result<bool> change_locked(const std::string& key, bool durable, const RecordChange& change);
   Result<bool> change_state(const std::string& key, int64_t epoch, const Snapshot& snapshot,
                             bool durable, const RecordChange& change);
   // A state in a temporary file, and its tail (Record::tail).
