@@ -263,7 +263,8 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
     if (Status s = name_state(written, key, record.epoch, syncs_each()); !s.ok()) return s;
     put_state(record, record.epoch, snapshot->position, written.tail);
   }
-  Status status = add_to_list(key, record);
+  // A record that has expired keeps its file, whose write does not sync names.
+  Status status = add_to_list(key, record, syncs_each() && found->file.text());
   if (status.ok()) status = write(key, *found, syncs_each());
   if (status.ok()) return record.epoch;
   remove_unused(key, record.epoch);
@@ -272,12 +273,13 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
   return status;
 }
 
-// With the lock held. The file is empty. Its name becomes durable together with that of the record.
-Status DirectoryStore::add_to_list(const std::string& key, const Record& record) {
+// With the lock held. The file is empty. Without `durable`, its name becomes durable together with
+// that of a new record.
+Status DirectoryStore::add_to_list(const std::string& key, const Record& record, bool durable) {
   if (record.list.empty()) return {};
   const auto file = folder_.write_temporary(key, once(""), false);
   if (!file.ok()) return file.status();
-  return folder_.rename(*file, listed_name(key, record), false);
+  return folder_.rename(*file, listed_name(key, record), durable);
 }
 
 void DirectoryStore::remove_from_list(const std::string& key, const Record& record) const {

@@ -85,7 +85,7 @@ class DirectoryStore final : public Store {
   bool has_record(const std::string& key) const;
   bool remove_record(const std::string& key) const;
   void remove_unused(const std::string& key, int64_t epoch) const;
-  Status add_to_list(const std::string& key, const Record& record);
+  Status add_to_list(const std::string& key, const Record& record, bool durable);
   void remove_from_list(const std::string& key, const Record& record) const;
   bool is_dead(const std::string& owner) const;
   bool is_old(const std::string& name) const;
@@ -99,8 +99,9 @@ class DirectoryStore final : public Store {
   Folder folder_;
   const OpenFile alive_;  // locked
   const Clock& clock_;
-  // Something was written since the last sync() began, or that sync() failed.
-  std::atomic<bool> dirty_{false};
+  // Something was written since the last sync() began, or that sync() failed. At first, a server
+  // that was killed may have written something.
+  std::atomic<bool> dirty_{true};
 };
 
 }  // namespace runnel

@@ -313,6 +313,9 @@ TEST_F(DirectoryStoreTest, SyncsFollowTheSetting) {
   for (const SyncMode mode : {SyncMode::kNone, SyncMode::kInterval, SyncMode::kEach}) {
     options_.sync = mode;
     const auto store = open();
+    all = 0;
+    EXPECT_TRUE(store->sync().ok());
+    EXPECT_EQ(all, mode == SyncMode::kInterval ? 1 : 0) << "for a server that was killed";
     files = folders = all = 0;
     create(*store, kKey, std::string(100, 'a'));
     EXPECT_TRUE(store->sync().ok());
@@ -562,6 +565,20 @@ TEST_F(DirectoryStoreTest, ASessionWhoseNameMayNotBeDurableIsInItsList) {
   EXPECT_EQ(store->list(list, "", 10)->size(), 1U);
   EXPECT_TRUE(*store->remove(kKey));
   EXPECT_TRUE(store->list(list, "", 10)->empty());
+}
+
+TEST_F(DirectoryStoreTest, ASessionInTheFileOfAnExpiredOneHasADurablePlaceInItsList) {
+  int folders = 0;
+  options_.disk.sync_folder = [&](int) { return ++folders, 0; };
+  options_.times.ttl_ms = -1;
+  const auto store = open();
+  const NewSession session = {
+      .owner = store->replica() + "/m", .list = record_list("model", ""), .id = "a"};
+  for (const bool is_first : {true, false}) {
+    folders = 0;
+    EXPECT_NE(*store->create(kKey, session, nullptr), 0);
+    EXPECT_EQ(folders, 1) << is_first;
+  }
 }
 
 TEST(OpenStore, OpensTheStoreOfTheUrl) {
