@@ -1,7 +1,7 @@
 // A store in a directory, which several servers may share, also over NFSv4. A session KEY has a
 // record KEY.record (record_file.h), a state KEY.EPOCH.state, and an empty file listed-LIST-KEY-ID.
-// A record is read and replaced under one of 256 lock files. Each server also holds the lock of its
-// own file while it runs, so that other servers notice when it has died.
+// A record is changed under one of 256 lock files. Each server also holds the lock of its own file
+// while it runs, so that other servers notice when it has died.
 #pragma once
 
 #include <atomic>
