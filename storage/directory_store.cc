@@ -53,9 +53,6 @@ Result<std::unique_ptr<DirectoryStore>> DirectoryStore::open(const DirectoryOpti
   if (!folder.ok()) return folder.status();
   auto alive = folder->lock(server_name(replica), 0);
   if (!alive.ok()) return alive.status();
-  if (options.sync == SyncMode::kEach) {  // names of records that another server did not sync
-    if (Status s = folder->sync_names(); !s.ok()) return s;
-  }
   return std::unique_ptr<DirectoryStore>(new DirectoryStore(
       options, std::move(replica), std::move(*folder), std::move(*alive), clock));
 }
@@ -84,14 +81,17 @@ Result<DirectoryStore::Found> DirectoryStore::find(const std::string& key) const
     return is_damage ? Status(Code::kDataLoss, record_name(key) + ": " + status.message()) : status;
   };
   auto file = RecordFile::open(folder_, record_name(key));
+  std::optional<std::string> old;
+  if (file.ok() && !file->text()) {
+    auto read = folder_.read(old_record_name(key), kMostRecordBytes);
+    if (!read.ok()) return read.status();
+    old = std::move(*read);
+    // Without the lock, the record may have got its new file just before its old one was removed.
+    if (!old) file = RecordFile::open(folder_, record_name(key));
+  }
   if (!file.ok()) return damaged(file.status());
   Found found = {std::move(*file), {}};
-  std::optional<std::string> text = found.file.text();
-  if (!text) {
-    auto old = folder_.read(old_record_name(key), kMostRecordBytes);
-    if (!old.ok()) return old.status();
-    text = std::move(*old);
-  }
+  const std::optional<std::string>& text = found.file.text() ? found.file.text() : old;
   if (!text) return found;
   auto record = parse_record(*text, key);
   if (!record.ok()) return damaged(record.status());
@@ -111,10 +111,9 @@ Result<std::optional<Record>> DirectoryStore::read(const std::string& key) const
 
 // With the lock held since find(). The flag is set last, because a sync() that runs at the same
 // time may miss the new bytes. This also covers the state of the record, which is written before.
-Status DirectoryStore::write(const std::string& key, Found& found) {
+Status DirectoryStore::write(const std::string& key, Found& found, bool durable) {
   const bool is_new = !found.file.text();
-  Status written =
-      found.file.write(folder_, record_text(*found.record, key), sync_ == SyncMode::kEach);
+  Status written = found.file.write(folder_, record_text(*found.record, key), durable);
   if (written.ok() && is_new) folder_.remove(old_record_name(key));
   dirty_.store(true, std::memory_order_release);
   return written;
@@ -151,7 +150,7 @@ Result<Begun> DirectoryStore::begin(const std::string& key, const Claim& claim) 
   const bool dead = record.until > now && is_dead(record.owner);
   Begun begun = begin_record(record, claim, now, times_.lease_ms, dead);
   if (begun.outcome != FenceOutcome::kOk) return begun;
-  if (Status s = write(key, *found); !s.ok()) return s;
+  if (Status s = write(key, *found, syncs_each()); !s.ok()) return s;
   return begun;
 }
 
@@ -161,21 +160,23 @@ Result<std::optional<Record>> DirectoryStore::look(const std::string& key) { ret
 Result<bool> DirectoryStore::change_record(const std::string& key, const RecordChange& change) {
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
-  return change_locked(key, change);
+  return change_locked(key, syncs_each(), change);
 }
 
 // The same, with the lock already held.
-Result<bool> DirectoryStore::change_locked(const std::string& key, const RecordChange& change) {
+Result<bool> DirectoryStore::change_locked(const std::string& key, bool durable,
+                                           const RecordChange& change) {
   auto found = find(key);
   if (!found.ok()) return found.status();
   if (!found->record || !change(*found->record)) return false;
-  if (Status s = write(key, *found); !s.ok()) return s;
+  if (Status s = write(key, *found, durable); !s.ok()) return s;
   return true;
 }
 
 // The same with a new state. The state is written first, under a name that no record has yet. It is
 // not written if the change would fail, nor over the state of a call that has ended. A call that
-// was fenced off leaves the record unchanged.
+// was fenced off leaves the record unchanged. With `durable`, the new state and the record are on
+// the disk before the former state is removed.
 Result<bool> DirectoryStore::change_state(const std::string& key, int64_t epoch,
                                           const Snapshot& snapshot, bool durable,
                                           const RecordChange& change) {
@@ -188,7 +189,7 @@ Result<bool> DirectoryStore::change_state(const std::string& key, int64_t epoch,
   const auto locked = lock(key);
   if (!locked.ok()) return locked.status();
   int64_t old = 0;
-  const Result<bool> changed = change_locked(key, [&](Record& record) {
+  const Result<bool> changed = change_locked(key, durable, [&](Record& record) {
     if (!change(record)) return false;
     old = record.state;
     put_state(record, epoch, snapshot.position, written->tail);
@@ -214,7 +215,7 @@ Result<bool> DirectoryStore::end(const std::string& key, const Holder& holder,
     return end_record(record, holder, clock_.unix_ms(), snapshot != nullptr);
   };
   if (snapshot == nullptr) return change_record(key, end);
-  return change_state(key, holder.epoch, *snapshot, sync_ == SyncMode::kEach, end);
+  return change_state(key, holder.epoch, *snapshot, syncs_each(), end);
 }
 
 Result<bool> DirectoryStore::log(const std::string& key, const Holder& holder,
@@ -223,8 +224,8 @@ Result<bool> DirectoryStore::log(const std::string& key, const Holder& holder,
       key, [&](Record& record) { return log_record(record, holder, clock_.unix_ms(), entry); });
 }
 
-// With kInterval, the previous state may already be on disk. It must not be removed in favour of
-// bytes that are not.
+// With kInterval, the session may have been on the disk for a long time, so it must not come to
+// depend on bytes that are not on the disk yet.
 Result<bool> DirectoryStore::settle(const std::string& key, int64_t saved,
                                     const Snapshot& snapshot) {
   return change_state(key, saved, snapshot, sync_ != SyncMode::kNone,
@@ -240,7 +241,7 @@ Result<int64_t> DirectoryStore::create(const std::string& key, const NewSession&
     const auto seen = read(key);
     if (!seen.ok()) return seen.status();
     if (*seen) return 0;
-    auto state = write_state(key, *snapshot, sync_ == SyncMode::kEach);
+    auto state = write_state(key, *snapshot, syncs_each());
     if (!state.ok()) return state.status();
     written = std::move(*state);
   }
@@ -259,13 +260,12 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
   if (found->record) return 0;
   Record& record = found->record.emplace(new_record(session, clock_.unix_ms()));
   if (snapshot != nullptr) {
-    if (Status s = name_state(written, key, record.epoch, sync_ == SyncMode::kEach); !s.ok()) {
-      return s;
-    }
+    if (Status s = name_state(written, key, record.epoch, syncs_each()); !s.ok()) return s;
     put_state(record, record.epoch, snapshot->position, written.tail);
   }
-  Status status = add_to_list(key, record);
-  if (status.ok()) status = write(key, *found);
+  // A record that has expired keeps its file, whose write does not sync names.
+  Status status = add_to_list(key, record, syncs_each() && found->file.text());
+  if (status.ok()) status = write(key, *found, syncs_each());
   if (status.ok()) return record.epoch;
   remove_unused(key, record.epoch);
   const auto left = find(key);  // it may exist without its name being durable
@@ -273,12 +273,13 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
   return status;
 }
 
-// With the lock held. The file is empty. Its name becomes durable together with that of the record.
-Status DirectoryStore::add_to_list(const std::string& key, const Record& record) {
+// With the lock held. The file is empty. Without `durable`, its name becomes durable together with
+// that of a new record.
+Status DirectoryStore::add_to_list(const std::string& key, const Record& record, bool durable) {
   if (record.list.empty()) return {};
   const auto file = folder_.write_temporary(key, once(""), false);
   if (!file.ok()) return file.status();
-  return folder_.rename(*file, listed_name(key, record), false);
+  return folder_.rename(*file, listed_name(key, record), durable);
 }
 
 void DirectoryStore::remove_from_list(const std::string& key, const Record& record) const {
@@ -326,7 +327,7 @@ Result<bool> DirectoryStore::remove(const std::string& key) {
     remove_from_list(key, *found->record);
   }
   dirty_.store(true, std::memory_order_release);
-  if (sync_ == SyncMode::kEach) {
+  if (syncs_each()) {
     if (Status s = folder_.sync_names(); !s.ok()) return s;
   }
   return is_there;

@@ -1,7 +1,7 @@
 // A store in a directory, which several servers may share, also over NFSv4. A session KEY has a
 // record KEY.record (record_file.h), a state KEY.EPOCH.state, and an empty file listed-LIST-KEY-ID.
-// A record is read and replaced under one of 256 lock files. Each server also holds the lock of its
-// own file while it runs, so that other servers notice when it has died.
+// A record is changed under one of 256 lock files. Each server also holds the lock of its own file
+// while it runs, so that other servers notice when it has died.
 #pragma once
 
 #include <atomic>
@@ -57,6 +57,7 @@ class DirectoryStore final : public Store {
   DirectoryStore(const DirectoryOptions& options, std::string replica, Folder folder,
                  OpenFile alive, const Clock& clock);
 
+  bool syncs_each() const { return sync_ == SyncMode::kEach; }
   Result<OpenFile> lock(const std::string& key) const;
   // A record with its file, to be read with the lock held and then written.
   struct Found {
@@ -65,10 +66,10 @@ class DirectoryStore final : public Store {
   };
   Result<Found> find(const std::string& key) const;
   Result<std::optional<Record>> read(const std::string& key) const;
-  Status write(const std::string& key, Found& found);
+  Status write(const std::string& key, Found& found, bool durable);
   using RecordChange = std::function<bool(Record&)>;
   Result<bool> change_record(const std::string& key, const RecordChange& change);
-  Result<bool> change_locked(const std::string& key, const RecordChange& change);
+  Result<bool> change_locked(const std::string& key, bool durable, const RecordChange& change);
   Result<bool> change_state(const std::string& key, int64_t epoch, const Snapshot& snapshot,
                             bool durable, const RecordChange& change);
   // A state in a temporary file, and its tail (Record::tail).
@@ -84,7 +85,7 @@ class DirectoryStore final : public Store {
   bool has_record(const std::string& key) const;
   bool remove_record(const std::string& key) const;
   void remove_unused(const std::string& key, int64_t epoch) const;
-  Status add_to_list(const std::string& key, const Record& record);
+  Status add_to_list(const std::string& key, const Record& record, bool durable);
   void remove_from_list(const std::string& key, const Record& record) const;
   bool is_dead(const std::string& owner) const;
   bool is_old(const std::string& name) const;
@@ -98,8 +99,9 @@ class DirectoryStore final : public Store {
   Folder folder_;
   const OpenFile alive_;  // locked
   const Clock& clock_;
-  // Something was written since the last sync() began, or that sync() failed.
-  std::atomic<bool> dirty_{false};
+  // Something was written since the last sync() began, or that sync() failed. At first, a server
+  // that was killed may have written something.
+  std::atomic<bool> dirty_{true};
 };
 
 }  // namespace runnel

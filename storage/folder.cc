@@ -40,7 +40,10 @@ struct flock whole_file() {
 }  // namespace
 
 DiskCalls DiskCalls::system() {
-  return {::write, ::fdatasync, ::fsync, ::syncfs, ::close, ::readdir};
+  const auto open_file = [](int folder, const char* name, int flags) {
+    return ::openat(folder, name, flags);
+  };
+  return {::write, ::fdatasync, ::fsync, ::syncfs, ::close, ::readdir, open_file};
 }
 
 OpenFile::OpenFile(OpenFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -87,7 +90,7 @@ Status Folder::failed(const std::string& what, const std::string& name, int erro
 
 Result<OpenFile> Folder::open(const std::string& name, int flags) const {
   OpenFile file(uninterrupted([&] {
-    return openat(directory_.descriptor(), name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
+    return disk_.open_file(directory_.descriptor(), name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
   }));
   if (file.descriptor() >= 0) return file;
   if (errno == ENOENT) return not_found("there is no file " + quote(name, 200));
@@ -95,10 +98,6 @@ Result<OpenFile> Folder::open(const std::string& name, int flags) const {
 }
 
 Result<OpenFile> Folder::open_file(const std::string& name) const { return open(name, O_RDONLY); }
-
-Result<OpenFile> Folder::open_to_change(const std::string& name) const {
-  return open(name, O_RDWR);
-}
 
 Result<size_t> Folder::size_of(const OpenFile& file) const {
   struct stat status = {};
@@ -124,7 +123,7 @@ Result<std::string> Folder::read_at(const OpenFile& file, size_t offset, size_t 
 
 Status Folder::read_pieces(const OpenFile& file,
                            const std::function<Status(std::span<const std::byte>)>& sink) const {
-  // Not filled with zeros: most files are records, which are far smaller.
+  // Not filled with zeros: many files are far smaller.
   const auto piece = std::make_unique_for_overwrite<std::byte[]>(kPieceBytes);
   for (;;) {
     const ssize_t count =
@@ -184,13 +183,15 @@ Status Folder::finish(OpenFile file, const std::string& name, bool durable) cons
   return {};
 }
 
-Status Folder::overwrite(OpenFile file, const std::string& name, size_t offset,
-                         std::string_view bytes, bool durable) const {
-  if (lseek(file.descriptor(), static_cast<off_t>(offset), SEEK_SET) < 0) {
+Status Folder::overwrite(const std::string& name, size_t offset, std::string_view bytes,
+                         bool durable) const {
+  auto file = open(name, O_WRONLY);
+  if (!file.ok()) return file.status();
+  if (lseek(file->descriptor(), static_cast<off_t>(offset), SEEK_SET) < 0) {
     return failed("write", name, errno);
   }
-  if (Status s = write_all(file.descriptor(), bytes, name); !s.ok()) return s;
-  return finish(std::move(file), name, durable);
+  if (Status s = write_all(file->descriptor(), bytes, name); !s.ok()) return s;
+  return finish(std::move(*file), name, durable);
 }
 
 Result<std::string> Folder::write_temporary(const std::string& name,
@@ -280,6 +281,13 @@ bool Folder::is_locked(const std::string& name) const {
   struct flock lock = whole_file();
   if (fcntl(file.descriptor(), F_OFD_GETLK, &lock) != 0) return true;
   return lock.l_type != F_UNLCK;
+}
+
+Status Folder::sync(const std::string& name) const {
+  const auto file = open_file(name);
+  if (!file.ok()) return file.status();
+  if (disk_.sync_file(file->descriptor()) != 0) return failed("sync", name, errno);
+  return sync_names();
 }
 
 Status Folder::sync_names() const {

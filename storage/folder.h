@@ -1,5 +1,5 @@
-// A folder of small and large files that several processes share. Whole files are replaced, and
-// locks work between processes and between threads.
+// A folder of small and large files that several processes share. Files are replaced as a whole, or
+// changed in place. Locks work between processes and between threads.
 #pragma once
 
 #include <dirent.h>
@@ -29,6 +29,8 @@ struct DiskCalls {
   std::function<int(int descriptor)> sync_all;                                    // as syncfs(2)
   std::function<int(int descriptor)> close_file;                                  // as close(2)
   std::function<dirent*(DIR* folder)> next_entry;                                 // as readdir(3)
+  // As openat(2), for a file that must exist.
+  std::function<int(int folder, const char* name, int flags)> open_file;
 
   // The real system calls.
   static DiskCalls system();
@@ -58,12 +60,13 @@ class Folder {
   // cannot be used, belongs to another user, or gives others access.
   static Result<Folder> open(const std::string& path, const std::string& writer, DiskCalls disk);
 
+  // The argument of open().
+  const std::string& writer() const { return writer_; }
+
   // The bytes of a file of at most `most`; none if there is no such file.
   Result<std::optional<std::string>> read(const std::string& name, size_t most) const;
   // Opens a file for reading. NOT_FOUND.
   Result<OpenFile> open_file(const std::string& name) const;
-  // The same, for reading and overwrite().
-  Result<OpenFile> open_to_change(const std::string& name) const;
   Result<size_t> size_of(const OpenFile& file) const;
   // The bytes from `offset` on; fewer at the end of the file.
   Result<std::string> read_at(const OpenFile& file, size_t offset, size_t bytes) const;
@@ -80,9 +83,9 @@ class Folder {
   Result<std::string> write_temporary(const std::string& name,
                                       const std::function<std::string()>& next, bool durable);
   Status rename(const std::string& temporary, const std::string& name, bool durable);
-  // Overwrites some bytes of an open file, and closes it. With `durable` they are on the disk
-  // afterwards. After a failure, any number of them may be written.
-  Status overwrite(OpenFile file, const std::string& name, size_t offset, std::string_view bytes,
+  // Overwrites some bytes of a file. With `durable` they are on the disk afterwards. After a
+  // failure, any number of them may be written. NOT_FOUND.
+  Status overwrite(const std::string& name, size_t offset, std::string_view bytes,
                    bool durable) const;
   // False if there was no such file.
   bool remove(const std::string& name) const;
@@ -99,6 +102,8 @@ class Folder {
   // Whether somebody has locked the file; false if there is no such file.
   bool is_locked(const std::string& name) const;
 
+  // Makes the bytes and the name of a file durable, whoever has written them. NOT_FOUND.
+  Status sync(const std::string& name) const;
   // Makes the names of all files durable.
   Status sync_names() const;
   // Makes everything that has been written to the file system durable.

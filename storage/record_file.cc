@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::array<char, 8> kMagic = {'r', 'u', 'n', 'n', 'e', 'l', '\n', '\1'};
 constexpr size_t kLeastArea = 4096;  // a page, so that no page belongs to both areas
-constexpr size_t kMostArea = size_t{2} * std::bit_ceil(static_cast<size_t>(kMostRecordBytes));
 
 // The beginning of an area. All zeros: nothing was written to it.
 struct Header {
@@ -23,9 +22,10 @@ struct Header {
   uint64_t number = 0;
   uint64_t size = 0;  // of the text
   Sha256Digest digest{};
-  std::array<char, 8> unused{};
+  std::array<char, 8> writer{};  // as RecordFile::writer_
 };
 static_assert(sizeof(Header) == 64 && std::endian::native == std::endian::little);
+constexpr size_t kMostArea = std::bit_ceil(sizeof(Header) + static_cast<size_t>(kMostRecordBytes));
 
 Sha256Digest digest_of(const Header& header, std::string_view text) {
   Sha256 hash;
@@ -35,8 +35,9 @@ Sha256Digest digest_of(const Header& header, std::string_view text) {
 }
 
 // The bytes of an area up to the end of its text.
-std::string area_of(uint64_t number, std::string_view text) {
-  Header header = {.magic = kMagic, .number = number, .size = text.size()};
+std::string area_of(Header header, std::string_view text) {
+  header.magic = kMagic;
+  header.size = text.size();
   header.digest = digest_of(header, text);
   std::string area(sizeof(Header) + text.size(), '\0');
   std::memcpy(area.data(), &header, sizeof(Header));
@@ -50,16 +51,15 @@ Status damaged_file() { return {Code::kDataLoss, "neither of its two texts is wh
 
 Result<RecordFile> RecordFile::open(const Folder& folder, const std::string& name) {
   RecordFile record(name);
-  auto file = folder.open_to_change(name);
+  const auto file = folder.open_file(name);
   if (!file.ok() && file.status().code() == Code::kNotFound) return record;
   if (!file.ok()) return file.status();
-  record.file_ = std::move(*file);
-  if (Status s = record.read(folder); !s.ok()) return s;
+  if (Status s = record.read(folder, *file); !s.ok()) return s;
   return record;
 }
 
-Status RecordFile::read(const Folder& folder) {
-  const auto bytes = folder.size_of(file_);
+Status RecordFile::read(const Folder& folder, const OpenFile& file) {
+  const auto bytes = folder.size_of(file);
   if (!bytes.ok()) return bytes.status();
   area_bytes_ = *bytes / 2;
   if (area_bytes_ < kLeastArea || area_bytes_ > kMostArea) return damaged_file();
@@ -70,18 +70,19 @@ Status RecordFile::read(const Folder& folder) {
   std::array<Area, 2> areas;
   for (size_t i = 0; i < areas.size(); ++i) {
     areas[i].begin = i * area_bytes_;
-    const auto read = folder.read_at(file_, areas[i].begin, sizeof(Header));
+    const auto read = folder.read_at(file, areas[i].begin, sizeof(Header));
     if (!read.ok()) return read.status();
     if (read->size() == sizeof(Header)) std::memcpy(&areas[i].header, read->data(), sizeof(Header));
   }
   if (areas[1].header.number > areas[0].header.number) std::swap(areas[0], areas[1]);
   for (const auto& [begin, header] : areas) {
     if (header.magic != kMagic || header.size > area_bytes_ - sizeof(Header)) continue;
-    auto text = folder.read_at(file_, begin + sizeof(Header), header.size);
+    auto text = folder.read_at(file, begin + sizeof(Header), header.size);
     if (!text.ok()) return text.status();
     if (text->size() != header.size || digest_of(header, *text) != header.digest) continue;
     text_ = std::move(*text);
     number_ = header.number;
+    writer_ = header.writer;
     other_ = begin == 0 ? area_bytes_ : 0;
     return {};
   }
@@ -93,20 +94,25 @@ bool RecordFile::is_of_good_size(size_t needed) const {
 }
 
 Status RecordFile::write(Folder& folder, std::string_view text, bool durable) {
-  std::string area = area_of(number_ + 1, text);
-  if (text_ && is_of_good_size(area.size())) {
-    Status written = folder.overwrite(std::move(file_), name_, other_, area, durable);
-    if (written.ok()) return written;
-    auto again = folder.open_to_change(name_);
-    if (again.ok()) {
-      const std::string zeros(sizeof(Header), '\0');
-      static_cast<void>(folder.overwrite(std::move(*again), name_, other_, zeros, false));
-    }
-    return written;
+  Header header = {.number = number_ + 1};
+  folder.writer().copy(header.writer.data(), header.writer.size());
+  std::string area = area_of(header, text);
+  if (!text_ || !is_of_good_size(area.size())) {
+    const size_t area_bytes = std::max(kLeastArea, std::bit_ceil(area.size()));
+    area.resize(2 * area_bytes);
+    return folder.replace(name_, [&] { return std::exchange(area, ""); }, durable);
   }
-  const size_t area_bytes = std::max(kLeastArea, std::bit_ceil(area.size()));
-  area.resize(2 * area_bytes);
-  return folder.replace(name_, [&] { return std::exchange(area, ""); }, durable);
+  // Another writer may have been killed before it synced the text, or the name of the file. Without
+  // this sync, a loss of power during the next one could damage both texts.
+  if (durable && writer_ != header.writer) {
+    if (Status s = folder.sync(name_); !s.ok()) return s;
+  }
+  Status written = folder.overwrite(name_, other_, area, durable);
+  if (!written.ok()) {
+    const std::string zeros(sizeof(Header), '\0');
+    static_cast<void>(folder.overwrite(name_, other_, zeros, durable));
+  }
+  return written;
 }
 
 }  // namespace runnel

@@ -1,12 +1,13 @@
 // The file of a session's record, which is changed in place. Replacing it by another file, with a
 // rename, takes 20 times as long on ext4, and with syncs three times as long.
 //
-// The file has two areas of equal size. An area begins with the number of the write that made it,
-// and with the length and the SHA-256 of its text. The file's text is in the area with the larger
+// The file has two areas of equal size. An area begins with the number and the writer of its text,
+// and with the length and the SHA-256 of the text. The file's text is in the area with the larger
 // number, if it is whole. The next text goes into the other area, so a write that is cut off leaves
 // the text as it was.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -28,23 +29,23 @@ class RecordFile {
   const std::optional<std::string>& text() const { return text_; }
 
   // Replaces the text, and makes the file if there is none. To be called once, and without others
-  // who write the file since open(). With `durable` the text is on the disk afterwards; a file that
-  // was there must have had a durable name. After a failure the text is as it was, unless the disk
-  // also fails to take it back.
+  // who write the file since open(). With `durable` the text and the name of the file are on the
+  // disk afterwards, if each writer uses `durable`. After a failure the text is as it was, unless
+  // the disk also fails to take it back.
   Status write(Folder& folder, std::string_view text, bool durable);
 
  private:
   explicit RecordFile(std::string name) : name_(std::move(name)) {}
 
-  Status read(const Folder& folder);
+  Status read(const Folder& folder, const OpenFile& file);
   bool is_of_good_size(size_t needed) const;
 
   std::string name_;
-  OpenFile file_;
   std::optional<std::string> text_;
-  uint64_t number_ = 0;    // of the write that made the text
-  size_t area_bytes_ = 0;  // of each area
-  size_t other_ = 0;       // where the area begins that does not have the text
+  uint64_t number_ = 0;           // of the write that made the text
+  std::array<char, 8> writer_{};  // the beginning of Folder::writer() of this write
+  size_t area_bytes_ = 0;         // of each area
+  size_t other_ = 0;              // where the area begins that does not have the text
 };
 
 }  // namespace runnel

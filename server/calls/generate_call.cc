@@ -195,7 +195,8 @@ void GenerateCall::begin_save() {
   stored->session->save(take_saved, logged_);
 }
 
-// Before the last event but Finished is written: the session is saved meanwhile.
+// To be called before an event is written. If only Finished follows it, the session is saved while
+// the client takes the event.
 void GenerateCall::save_early() {
   if (!is_stored_ || wants_token_ || saves_ || !group_.end || !group_.end->ok()) return;
   const Finished* const finished = events_->last_finished();
@@ -204,7 +205,7 @@ void GenerateCall::save_early() {
   begin_save();
 }
 
-// After the last event but Finished: waits until the session is saved, and then writes Finished.
+// After the last event before Finished: waits until the session is saved, and then writes Finished.
 Call::Step GenerateCall::save_session() {
   std::optional<Status> saved;
   {

@@ -1,4 +1,4 @@
-"""On a full disk, calls on sessions are refused with a status that names the cause, and no session is lost.
+"""On a full disk, calls that write a state are refused with a status that names the cause, and no session is lost.
 
 The disk is a small tmpfs if this user may mount one. Otherwise the size of the server's files is limited, and the
 status is UNAVAILABLE. Needs grpcio and protobuf.
@@ -71,6 +71,9 @@ class FullDiskTest(FleetTest):
                 self.assertEqual(len(list(self.client.generate("The ", max_values=5, ignore_eos=True).values())), 5)
                 self.set_room(DISK // 2)
                 self.check_that_all_continue(turn)
+        self.check_that_all_continue_after_a_restart()
+
+    def check_that_all_continue_after_a_restart(self) -> None:
         self.replica.kill()
         self.replica.start()
         with Client(self.replica.grpc, timeout=PATIENCE) as client:
@@ -84,10 +87,21 @@ class FullDiskTest(FleetTest):
 
 
 class LogTest(FullDiskTest):
-    """Each call writes a log entry into the record, which also needs room."""
+    """Each call writes a log entry over an older text of its record. On a full disk this needs no room."""
 
     log_bytes = 65536
     rooms = (0,)
+
+    def test_calls_are_refused_and_sessions_are_kept(self) -> None:
+        if self.status == "UNAVAILABLE":  # the server cannot write to any file
+            super().test_calls_are_refused_and_sessions_are_kept()
+            return
+        self.check_that_all_continue(0)
+        self.set_room(0)
+        for turn in (1, 2):
+            self.check_that_all_continue(turn)
+        self.set_room(DISK // 2)
+        self.check_that_all_continue_after_a_restart()
 
 
 def ask(session: Session, turn: int) -> list[int]:

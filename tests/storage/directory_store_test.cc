@@ -313,6 +313,9 @@ TEST_F(DirectoryStoreTest, SyncsFollowTheSetting) {
   for (const SyncMode mode : {SyncMode::kNone, SyncMode::kInterval, SyncMode::kEach}) {
     options_.sync = mode;
     const auto store = open();
+    all = 0;
+    EXPECT_TRUE(store->sync().ok());
+    EXPECT_EQ(all, mode == SyncMode::kInterval ? 1 : 0) << "for a server that was killed";
     files = folders = all = 0;
     create(*store, kKey, std::string(100, 'a'));
     EXPECT_TRUE(store->sync().ok());
@@ -378,7 +381,11 @@ TEST_F(DirectoryStoreTest, WhatIsWrittenDuringASyncIsSyncedByTheNextOne) {
 
 TEST_F(DirectoryStoreTest, TheStateOfAnIdleSessionIsOnTheDiskBeforeItsLogIsDropped) {
   int files = 0;
-  options_.disk.sync_file = [&](int) { return ++files, 0; };
+  size_t states = 0;  // at the last sync
+  options_.disk.sync_file = [&](int) {
+    states = names_with(".state").size();
+    return ++files, 0;
+  };
   for (const SyncMode mode : {SyncMode::kNone, SyncMode::kInterval, SyncMode::kEach}) {
     options_.sync = mode;
     const auto store = open();
@@ -387,7 +394,8 @@ TEST_F(DirectoryStoreTest, TheStateOfAnIdleSessionIsOnTheDiskBeforeItsLogIsDropp
     ASSERT_TRUE(*store->log(kKey, {store->replica() + "/m", saved}, {2, "x"}));
     files = 0;
     ASSERT_TRUE(*store->settle(kKey, saved, snapshot(2, std::string(5000, 'n'))));
-    EXPECT_EQ(files, mode == SyncMode::kNone ? 0 : mode == SyncMode::kInterval ? 1 : 2);
+    EXPECT_EQ(files, mode == SyncMode::kNone ? 0 : 2) << "of the state, and of the record";
+    EXPECT_TRUE(files == 0 || states == 2) << "the former state is still there";
     EXPECT_EQ(names_with(".state").size(), 1U);
     EXPECT_TRUE(load(*store, kKey).ok());
     EXPECT_TRUE(*store->remove(kKey));
@@ -469,6 +477,24 @@ TEST_F(DirectoryStoreTest, ARecordOfVersion020GetsANewFileWhenItChanges) {
   EXPECT_FALSE(store->look(kKey)->has_value());
 }
 
+TEST_F(DirectoryStoreTest, ARecordIsFoundWhileItGetsItsNewFile) {
+  std::string moved;  // the record, until its old file is opened
+  options_.disk.open_file = [&](int folder, const char* name, int flags) {
+    if (!moved.empty() && std::string(name).ends_with(".json")) {
+      std::filesystem::rename(std::exchange(moved, ""), options_.folder + "/" + kKey + ".record");
+    }
+    return openat(folder, name, flags);
+  };
+  const auto store = open();
+  create(*store, kKey, std::string(100, 'a'));
+  const std::string aside = folder_.path("aside");
+  std::filesystem::rename(options_.folder + "/" + kKey + ".record", aside);
+  EXPECT_FALSE(store->look(kKey)->has_value());
+  moved = aside;
+  EXPECT_TRUE(store->look(kKey)->has_value());
+  EXPECT_TRUE(moved.empty());
+}
+
 TEST_F(DirectoryStoreTest, AListLosesSessionsThatAreGone) {
   const std::string list = record_list("model", "");
   const auto store = open();
@@ -539,6 +565,20 @@ TEST_F(DirectoryStoreTest, ASessionWhoseNameMayNotBeDurableIsInItsList) {
   EXPECT_EQ(store->list(list, "", 10)->size(), 1U);
   EXPECT_TRUE(*store->remove(kKey));
   EXPECT_TRUE(store->list(list, "", 10)->empty());
+}
+
+TEST_F(DirectoryStoreTest, ASessionInTheFileOfAnExpiredOneHasADurablePlaceInItsList) {
+  int folders = 0;
+  options_.disk.sync_folder = [&](int) { return ++folders, 0; };
+  options_.times.ttl_ms = -1;
+  const auto store = open();
+  const NewSession session = {
+      .owner = store->replica() + "/m", .list = record_list("model", ""), .id = "a"};
+  for (const bool is_first : {true, false}) {
+    folders = 0;
+    EXPECT_NE(*store->create(kKey, session, nullptr), 0);
+    EXPECT_EQ(folders, 1) << is_first;
+  }
 }
 
 TEST(OpenStore, OpensTheStoreOfTheUrl) {

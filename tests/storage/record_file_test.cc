@@ -1,6 +1,7 @@
 // The file of a record: what is left after writes that fail or are cut off.
 #include "storage/record_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ namespace {
 class RecordFileTest : public ::testing::Test {
  protected:
   Folder folder() {
-    auto folder = Folder::open(path_, "w", disk_);
+    auto folder = Folder::open(path_, writer_, disk_);
     EXPECT_TRUE(folder.ok()) << folder.status().message();
     return std::move(*folder);
   }
@@ -45,6 +46,7 @@ class RecordFileTest : public ::testing::Test {
 
   TestFolder holder_;
   std::string path_ = holder_.path("folder");
+  std::string writer_ = "one";
   DiskCalls disk_ = DiskCalls::system();
 };
 
@@ -116,6 +118,54 @@ TEST_F(RecordFileTest, AFailedSyncOrCloseTakesTheTextBack) {
   };
   EXPECT_EQ(write("three").code(), Code::kResourceExhausted);
   EXPECT_EQ(read(), "two");
+}
+
+TEST_F(RecordFileTest, ATextThatWasTakenBackDoesNotReturnAfterALossOfPower) {
+  ASSERT_TRUE(write("one", true).ok());
+  int syncs = 0;
+  disk_.sync_file = [&](int) { return ++syncs == 1 ? (errno = EIO, -1) : 0; };
+  EXPECT_EQ(write("two", true).code(), Code::kUnavailable);
+  EXPECT_EQ(syncs, 2) << "the disk may have the text, although its sync has failed";
+  EXPECT_EQ(read(), "one");
+}
+
+// The other writer may have been killed before its sync. The text that it wrote is then only in the
+// system's memory, and the older one is on the disk.
+TEST_F(RecordFileTest, TheTextOfAnotherWriterIsSyncedBeforeTheOlderOneIsOverwritten) {
+  ASSERT_TRUE(write("one", true).ok());
+  std::string calls;
+  disk_.write = [&](int descriptor, const void* bytes, size_t count) {
+    calls += "write ";
+    return ::write(descriptor, bytes, count);
+  };
+  disk_.sync_file = [&](int) { return calls += "sync ", 0; };
+  disk_.sync_folder = [&](int) { return calls += "names ", 0; };
+  writer_ = "two";
+  EXPECT_TRUE(write("two", true).ok());
+  EXPECT_EQ(calls, "sync names write sync ");
+  calls.clear();
+  EXPECT_TRUE(write("three", true).ok());
+  EXPECT_EQ(calls, "write sync ") << "its own text";
+  calls.clear();
+  writer_ = "three";
+  EXPECT_TRUE(write("four").ok());
+  EXPECT_EQ(calls, "write ");
+  writer_ = "four";
+  disk_.sync_file = [&](int) { return errno = EIO, -1; };
+  EXPECT_EQ(write("five", true).code(), Code::kUnavailable);
+  EXPECT_EQ(calls, "write ") << "nothing was overwritten";
+  EXPECT_EQ(read(), "four");
+}
+
+TEST_F(RecordFileTest, IsReadOnADiskThatCannotBeWritten) {
+  ASSERT_TRUE(write("one").ok());
+  disk_.open_file = [](int folder, const char* name, int flags) {
+    if ((flags & O_ACCMODE) != O_RDONLY) return errno = EROFS, -1;
+    return openat(folder, name, flags);
+  };
+  EXPECT_EQ(read(), "one");
+  EXPECT_EQ(write("two").code(), Code::kUnavailable);
+  EXPECT_EQ(read(), "one");
 }
 
 TEST_F(RecordFileTest, DamageIsNoticed) {

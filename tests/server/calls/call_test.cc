@@ -7,8 +7,11 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <future>
+#include <latch>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -24,6 +27,7 @@
 #include "storage/record_key.h"
 #include "tests/engine/harness.h"
 #include "tests/server/test_models.h"
+#include "tests/storage/faulty_store.h"
 
 namespace runnel {
 namespace {
@@ -293,41 +297,107 @@ TEST(GenerateCall, ASessionWhoseNameNobodyHasHeardEndsWithItsCall) {
   EXPECT_TRUE(eventually([&] { return service.sessions_free() == slots; }));
 }
 
-TEST(GenerateCall, ASessionIsSavedWhileItsLastValuesAreWritten) {
-  Service service(served_fake("fake"));
-  const auto store = std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(),
-                                                   StoreSettings().times, service.clock);
-  service.state.kept = std::make_unique<KeptSessions>(service.state, store, StorageOptions());
-  GenerateRequest request = request_for(2);
-  request.keep = true;
-  GenerateDoor first(service);
-  first.call->start(service.model(), request);
-  ASSERT_TRUE(first.ending.wait().ok());
-  const std::string id = first.started->session;
-  const auto position = [&] {
-    const auto found = store->look(record_key(service.model()->state_digest, "", id));
-    return found.ok() && *found ? (*found)->position : -1;
-  };
-  ASSERT_EQ(position(), 3);
-  GenerateDoor door(service);
-  door.takes = false;
-  request = request_for(5);
-  request.session = id;
-  door.call->start(service.model(), request);
-  ASSERT_TRUE(eventually([&] { return door.holds.load(); }));
-  ASSERT_TRUE(eventually([&] { return position_of(service, {"", id}) == 9; }));
-  EXPECT_TRUE(door.values.empty());
-  EXPECT_EQ(position(), 3);
-  door.holds = false;
-  door.call->written(true);
-  ASSERT_TRUE(eventually([&] { return door.holds.load(); }));
-  EXPECT_EQ(door.values.at(0).size(), 5U) << "they are being written";
-  EXPECT_TRUE(eventually([&] { return position() == 9; }));
+// A session in a store, at position 3.
+class SavedCalls : public ::testing::Test {
+ protected:
+  SavedCalls() {
+    const auto memory = std::make_shared<MemoryStore>(std::make_shared<MemoryShelf>(),
+                                                      StoreSettings().times, service_.clock);
+    store_ = std::make_shared<FaultyStore>(memory, [this](const std::string& operation) {
+      return operation == "end" && save_ ? save_() : Status();
+    });
+    service_.state.kept = std::make_unique<KeptSessions>(service_.state, store_, StorageOptions());
+    GenerateRequest request = request_for(2);
+    request.keep = true;
+    GenerateDoor door(service_);
+    door.call->start(service_.model(), request);
+    EXPECT_TRUE(door.ending.wait().ok());
+    id_ = door.started->session;
+  }
+
+  Record record() const {
+    const auto found = store_->look(record_key(service_.model()->state_digest, "", id_));
+    return found.ok() && *found ? **found : Record();
+  }
+
+  // Makes a call on the session. Returns while the door writes the values, of which all are in one
+  // group, because the model waits until the door writes Started.
+  void write_values(GenerateDoor& door) {
+    door.takes = false;
+    is_stopped_ = true;
+    GenerateRequest request = request_for(5);
+    request.session = id_;
+    request.request_id = "five";
+    door.call->start(service_.model(), request);
+    EXPECT_TRUE(eventually([&] { return door.holds.load(); }));
+    EXPECT_TRUE(door.started && door.values.empty());
+    is_stopped_ = false;
+    is_stopped_.notify_all();
+    EXPECT_TRUE(eventually([&] { return position_of(service_, {"", id_}) == 9; }));
+    EXPECT_EQ(record().position, 3);
+    door.holds = false;
+    door.call->written(true);
+    EXPECT_TRUE(eventually([&] { return door.holds.load(); }));
+    EXPECT_EQ(door.values[0].size(), 5U);
+  }
+
+  std::atomic<bool> is_stopped_{false};  // the model
+  std::function<Status()> save_;         // called before a call is saved
+  Service service_{served_fake("fake", [this] { is_stopped_.wait(true); })};
+  std::shared_ptr<Store> store_;
+  std::string id_;
+};
+
+TEST_F(SavedCalls, AreSavedWhileTheirLastValuesAreWritten) {
+  GenerateDoor door(service_);
+  write_values(door);
+  EXPECT_TRUE(eventually([&] { return record().position == 9; }));
   EXPECT_TRUE(door.finished.empty());
   door.takes = true;
   door.call->written(true);
   EXPECT_TRUE(door.ending.wait().ok());
   EXPECT_EQ(door.finished.size(), 1U);
+}
+
+TEST_F(SavedCalls, HaveTheirAnswerEvenIfTheyAreCancelledInTheMeantime) {
+  std::latch goes_on(1);
+  save_ = [&] { return goes_on.wait(), Status(); };
+  GenerateDoor door(service_);
+  write_values(door);
+  door.call->cancel();
+  door.call->written(false);
+  EXPECT_EQ(door.ending.wait().code(), Code::kCancelled);
+  EXPECT_EQ(record().position, 3);
+  goes_on.count_down();
+  EXPECT_TRUE(eventually([&] { return record().position == 9; }));
+  EXPECT_TRUE(record().answer.has_ended);
+  EXPECT_FALSE(record().answer.text.empty());
+}
+
+TEST_F(SavedCalls, EndAsUsualIfTheServerEndsThemInTheMeantime) {
+  std::latch goes_on(1);
+  save_ = [&] { return goes_on.wait(), Status(); };
+  GenerateDoor door(service_);
+  write_values(door);
+  door.call->end({Code::kUnavailable, "the server stops"});
+  door.takes = true;
+  door.call->written(true);
+  EXPECT_FALSE(door.ending.has_come());
+  goes_on.count_down();
+  EXPECT_TRUE(door.ending.wait().ok());
+  EXPECT_EQ(door.finished.size(), 1U);
+  EXPECT_EQ(record().position, 9);
+}
+
+TEST_F(SavedCalls, HaveNoEndIfTheyCannotBeSaved) {
+  save_ = [] { return Status(Code::kResourceExhausted, "the disk is full"); };
+  GenerateDoor door(service_);
+  write_values(door);
+  door.takes = true;
+  door.call->written(true);
+  EXPECT_EQ(door.ending.wait().code(), Code::kResourceExhausted);
+  EXPECT_TRUE(door.finished.empty());
+  EXPECT_EQ(record().position, 3);
 }
 
 TEST(GenerateCall, AReaderThatNeverReadsIsCutOff) {
