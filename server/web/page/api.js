@@ -94,7 +94,7 @@ async function ask(method, path, { body, type = 'application/json', signal } = {
   throw new ServerError(answer.status, told?.error);
 }
 
-// Of a body that breaks off. What the page itself does wrong is shown as it is.
+// Takes the error of a body that breaks off. A fault of the page itself is shown as it is.
 function lost(error) {
   throw error.name === 'AbortError' ? error : new LostServer();
 }
