@@ -162,7 +162,8 @@ class Fleet:
             places |= {f"RUNNEL_{name}_{port}": closed for port in ("GRPC", "HTTP", "METRICS")}
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.proxy = f"127.0.0.1:{listening.getsockname()[1]}"
-            environment = {**os.environ, **places, "RUNNEL_PROXY": f"fd@{listening.fileno()}"}
+            others = {name: value for name, value in os.environ.items() if not name.startswith("RUNNEL_")}
+            environment = {**others, **places, "RUNNEL_PROXY": f"fd@{listening.fileno()}"}
             with self._proxy_log.open("wb") as log:
                 process = subprocess.Popen(
                     [program, "-db", "-f", str(ROOT / "docker/haproxy-fleet.cfg")],

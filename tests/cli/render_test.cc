@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <sstream>
 
-#include "base/file.h"
 #include "cli/console.h"
+#include "tests/base/test_files.h"
 
 namespace runnel {
 namespace {
@@ -14,15 +14,14 @@ namespace {
 class Render : public testing::Test {
  protected:
   std::string file(const std::string& name, const std::string& text) {
-    const std::string path = testing::TempDir() + "render_test_" + name;
-    EXPECT_TRUE(replace_file(path, text).ok());
-    return path;
+    return folder_.write(name, text);
   }
   int run() {
     Console console{.out = out_, .err = err_};
     return run_render(options_, console);
   }
 
+  const TestFolder folder_;
   RenderOptions options_;
   std::ostringstream out_, err_;
 };
@@ -42,13 +41,10 @@ TEST_F(Render, PrintsTheTextAndItsSpans) {
 }
 
 TEST_F(Render, ABundlesTokenizerGivesTheValues) {
-  const std::string folder = testing::TempDir() + "render_test_bundle";
-  std::filesystem::create_directories(folder);
   std::filesystem::copy_file("tests/golden/tokenizers/words/tokenizer.json",
-                             folder + "/tokenizer.json",
-                             std::filesystem::copy_options::overwrite_existing);
-  options_.bundle = folder;
-  file("bundle/chat_template.jinja", "{{ messages[0].content }}<|end|>");
+                             folder_.path("tokenizer.json"));
+  options_.bundle = folder_.path("");
+  file("chat_template.jinja", "{{ messages[0].content }}<|end|>");
   options_.request = file("request.json", R"({"messages": [{"content": "a <|end|>"}]})");
   options_.json = true;
   EXPECT_EQ(run(), kExitOk) << err_.str();

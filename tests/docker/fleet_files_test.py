@@ -151,6 +151,8 @@ class Fleet(unittest.TestCase):
             self.assertEqual(redis["command"], ["redis-server", "/etc/redis/redis.conf"])
         read = set(re.findall(r"RUNNEL_\w+", HAPROXY)) - {"RUNNEL_PEM", "RUNNEL_PEERS"}
         self.assertEqual(set(given), read)
+        # With more, HAProxy would open further connections for one client, which count against limits.connections.
+        self.assertLessEqual(int(given["RUNNEL_STREAMS"]), SETTINGS["limits"]["streams_per_connection"])
         self.assertEqual(set(services), {"one", "two", "three"})
         for name, service in services.items():
             words = service["command"]

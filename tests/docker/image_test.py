@@ -194,12 +194,21 @@ class Promises(unittest.TestCase):
             self.assertGreater(min(map(int, limits)) << 20, most_of(RUNNEL, words))
 
     def test_recipes_with_a_proxy_set_its_variables(self):
-        read = {"RUNNEL_PROXY", "RUNNEL_SERVER", "RUNNEL_PEM", "RUNNEL_HTTP"}
+        read = {"RUNNEL_PROXY", "RUNNEL_SERVER", "RUNNEL_PEM", "RUNNEL_HTTP", "RUNNEL_STREAMS"}
         self.assertEqual(set(re.findall(r"RUNNEL_\w+", HAPROXY)), read)
         for recipe in (COMPOSE[1], DEPLOY[DEPLOY.index("### Kubernetes") :]):
             given = set(re.findall(r"^ +(RUNNEL_\w+):|name: (RUNNEL_\w+)", recipe, re.MULTILINE))
-            self.assertEqual({"".join(pair) for pair in given}, read - {"RUNNEL_SERVER"})
+            with_default = {"RUNNEL_SERVER", "RUNNEL_STREAMS"}
+            self.assertEqual({"".join(pair) for pair in given} - with_default, read - with_default)
             self.assertIn("127.0.0.1:8000", recipe)
+
+    def test_a_client_of_the_proxy_has_no_more_streams_than_a_connection_of_the_server(self):
+        # With more, HAProxy would open further connections for one client, which count against --connections.
+        default = json.loads((ROOT / "config" / "serve.json").read_text())["limits"]["streams_per_connection"]
+        [preset] = re.findall(r"presetenv RUNNEL_STREAMS (\d+)", HAPROXY)
+        self.assertLessEqual(int(preset), default)
+        [given] = re.findall(r'RUNNEL_STREAMS: "(\d+)"', COMPOSE[1])
+        self.assertLessEqual(int(given), setting(server_in(COMPOSE[1]), "--streams-per-connection", default))
 
     def test_compose_reads_no_variable_that_the_commands_read(self):
         # A folder that is exported for compose as RUNNEL_TLS would make every command of the same shell fail.

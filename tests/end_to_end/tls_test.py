@@ -342,6 +342,41 @@ class Keys(unittest.TestCase):
         self.assertEqual(Access(api_key=SECRET).metadata("127.0.0.1:1"), [("authorization", f"Bearer {SECRET}")])
 
 
+class Certificates(unittest.TestCase):
+    """scripts/certificates says what is wrong, and replaces no authority."""
+
+    def setUp(self) -> None:
+        holder = tempfile.TemporaryDirectory(prefix="runnel_tls_")
+        self.addCleanup(holder.cleanup)
+        self.folder = certificates(pathlib.Path(holder.name, "with a space"))
+        self.before = self.files()
+
+    def files(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in self.folder.iterdir()}
+
+    def assert_refused(self, reason: str, *hosts: str) -> None:
+        command = [ROOT / "scripts/certificates", self.folder, *hosts]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(reason, result.stderr)
+        self.assertEqual({name: text for name, text in self.files().items() if name in self.before}, self.before)
+
+    def test_a_host_that_cannot_be_in_a_certificate_is_named(self) -> None:
+        self.assert_refused("IP:999.1.1.1", "999.1.1.1")
+        self.assertEqual(set(self.files()) - set(self.before), {"server.key.new"})
+
+    def test_an_authority_without_its_key_is_kept(self) -> None:
+        (self.folder / "ca.key").unlink()
+        del self.before["ca.key"]
+        self.assert_refused("ca.key is missing")
+        self.assertEqual(self.files(), self.before)
+
+    def test_new_certificates_are_signed_by_the_same_authority(self) -> None:
+        certificates(self.folder)
+        now = self.files()
+        self.assertEqual({name for name in now if now[name] == self.before[name]}, {"ca.key", "ca.pem"})
+
+
 class Recipe(unittest.TestCase):
     def test_the_script_runs(self) -> None:
         result = subprocess.run(

@@ -1,12 +1,15 @@
-"""`make fleet` shows a chat that survives its server. It leaves no processes running, even after Ctrl-C."""
+"""`make fleet` shows a chat that survives its server. It leaves no processes and files, however it ends."""
 
 from __future__ import annotations
 
 import functools
+import os
+import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from fleet import PATIENCE, RUNNEL, SKIPPED
@@ -17,22 +20,47 @@ if find_haproxy() is None:
     sys.exit(SKIPPED)
 
 
+def commands_with(text: str) -> list[bytes]:
+    """The command lines of all processes that have a text in them."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes()
+        except OSError:  # it has ended
+            continue
+        if text.encode() in command:
+            found.append(command)
+    return found
+
+
 class DemoTest(unittest.TestCase):
-    def run_demo(self, stop_after: str = "") -> tuple[int, str]:
-        """Returns the exit code and the output. Sends SIGINT after a line with this text."""
+    def run_demo(self, stop_after: str = "", number: int = signal.SIGINT) -> tuple[int, str]:
+        """Returns the exit code and the output. Sends a signal after a line with this text."""
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
         command = [sys.executable, "-B", str(ROOT / "scripts/fleet"), RUNNEL]
         can_be_interrupted = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # in the background, too
+        # Variables for the commands of other servers, which this one must not follow.
+        environment = {**os.environ, "TMPDIR": holder.name, "RUNNEL_TLS": "1", "RUNNEL_PEM": "/nowhere"}
         with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=can_be_interrupted
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            preexec_fn=can_be_interrupted,
         ) as demo:
             said = ""
             for line in demo.stdout:
                 said += line
                 if stop_after and stop_after in line:
-                    demo.send_signal(signal.SIGINT)
+                    self.assertEqual(len(commands_with(holder.name)), 3, "the replicas have their store there")
+                    demo.send_signal(number)
             code = demo.wait(PATIENCE)
         [proxy] = re.findall(r"HAProxy at (\S+)", said)
         self.assertFalse(answers(proxy, "/v1/models"), "HAProxy is still there")
+        self.assertEqual(commands_with(holder.name), [])
+        self.assertEqual(os.listdir(holder.name), [])
         return code, said
 
     def test_the_chat_survives(self) -> None:
@@ -44,6 +72,11 @@ class DemoTest(unittest.TestCase):
     def test_control_c_ends_it(self) -> None:
         code, said = self.run_demo(stop_after="HAProxy at")
         self.assertEqual(code, 130, said)
+        self.assertNotIn("Traceback", said)
+
+    def test_a_terminal_that_closes_ends_it(self) -> None:
+        code, said = self.run_demo(stop_after="HAProxy at", number=signal.SIGHUP)
+        self.assertEqual(code, 128 + signal.SIGHUP, said)
         self.assertNotIn("Traceback", said)
 
 

@@ -93,6 +93,8 @@ class Release(unittest.TestCase):
         bill = json.loads(only("*.spdx.json").read_text())
         names = {package["name"] for package in bill["packages"]}
         self.assertLessEqual({"runnel", "libgrpc++-dev", "libssl-dev"}, names)
+        links = [link["referenceLocator"] for package in bill["packages"] for link in package.get("externalRefs", [])]
+        self.assertIn("pkg:deb/debian/libgrpc%2B%2B-dev", [link.partition("@")[0] for link in links])
         known = {package["SPDXID"] for package in bill["packages"]} | {"SPDXRef-DOCUMENT"}
         for link in bill["relationships"]:
             self.assertIn(link["relatedSpdxElement"], known)

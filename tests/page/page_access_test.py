@@ -139,6 +139,7 @@ class Everybody(BrowserTest):
             answered.wait_for()
             self.activate(page, "Version before", "Space")
             page.get_by_text("1 of 2").wait_for()
+            self.assertEqual(self.focused(page), "Next version", "the focus stays with the versions")
             self.activate(page, "Edit")
             page.keyboard.press("Control+a")
             page.keyboard.type("The sea was")
@@ -191,6 +192,7 @@ class Everybody(BrowserTest):
             other = page.locator(".alternatives button:enabled").nth(1)
             self.activate(page, other.get_attribute("aria-label") or "", exact=True)
             eventually(lambda: page.locator(".branches button").count() == 2, "another branch")
+            self.assertEqual(self.focused(page), "Token", "the alternatives are others now")
             eventually(lambda: self.is_idle(page) and len(self.text(page)) > 10, "its values")
 
     def test_branches_are_compared_and_states_loaded_by_keys_alone(self) -> None:
@@ -257,14 +259,30 @@ class Everybody(BrowserTest):
             self.activate(page, "Fork here")
             eventually(lambda: "B 196 values" in page.locator(".branches").inner_text(), "a fork after row 7")
 
+    def test_a_picture_that_is_completed_again_keeps_the_focus(self) -> None:
+        with self.window(self.server) as page:
+            self.wait_until_drawn(page, COMPLETED, 6)
+            page.locator(COMPLETED).nth(1).locator("xpath=..").focus()
+            before = self.pixels(page, COMPLETED)
+            page.keyboard.press("Enter")
+            eventually(lambda: self.pixels(page, COMPLETED) != before, "the beginning")
+            self.wait_until_drawn(page, COMPLETED, 6)
+            self.assertIn("Picture 2", self.focused(page))
+
+    def focused(self, page: Page) -> str:
+        """The name of the element that has the focus."""
+        return str(
+            page.evaluate(
+                """(e => e.labels?.[0]?.textContent ?? e.getAttribute('aria-label') ?? e.textContent)(
+                  document.activeElement)"""
+            )
+        )
+
     def go_to(self, page: Page, name: str, exact: bool = False) -> None:
         """Presses the tab key until it reaches the element whose name begins so: nothing keeps the focus."""
         for _ in range(120):
             page.keyboard.press("Tab")
-            at = page.evaluate(
-                """(e => e.labels?.[0]?.textContent ?? e.getAttribute('aria-label') ?? e.textContent)(
-                  document.activeElement)"""
-            )
+            at = self.focused(page)
             if at == name or (at.startswith(name) and not exact):
                 return
         self.fail(f"the tab key does not reach {name!r}")

@@ -75,6 +75,16 @@ class Conversations(BrowserTest):
             page.get_by_role("button", name="Version before").first.click()
             self.assertEqual(self.turns(page), first)
 
+    def test_an_editor_closes_when_another_turn_is_answered(self) -> None:
+        with self.window(self.server) as page:
+            self.begin(page)
+            self.say(page, "The river was ")
+            page.get_by_role("button", name="Edit").click()
+            page.get_by_label("Your message, edited").fill("The sea was")
+            self.say(page, "And then ")
+            self.assertEqual(page.get_by_role("button", name="Send edited").count(), 0)
+            self.assertEqual(self.turns(page)[0::2], ["The river was", "And then"])
+
     def test_an_answer_is_stopped_and_continued(self) -> None:
         with self.window(self.server) as page:
             self.begin(page, str(MANY))

@@ -130,6 +130,19 @@ class States(BrowserTest):
             self.assertIn("It never grows", self.panel(page).inner_text())
             self.assertIn("however long", page.locator("#facts").inner_text())
 
+    def test_a_branch_keeps_a_bounded_number_of_norms(self) -> None:
+        look = """async () => {
+          const {thinned} = await import('/page/state.js');
+          let norms = [];
+          for (let position = 1; position <= 5000; ++position) norms = thinned([...norms, {position}]);
+          return norms.map((norm) => norm.position);
+        }"""
+        with self.window(self.softmax) as page:
+            positions = page.evaluate(look)
+        self.assertLessEqual(len(positions), 400)
+        self.assertEqual((positions[0], positions[-1]), (1, 5000))
+        self.assertEqual(positions, sorted(positions))
+
     def test_numbers_of_an_unknown_type_are_refused_with_a_remedy(self) -> None:
         parse = """async () => {
           const {parseState} = await import('/page/state.js');

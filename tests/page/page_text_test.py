@@ -100,6 +100,20 @@ class Words(BrowserTest):
     def wait_for_compared(self, page: Page, sizes: list[int]) -> None:
         eventually(lambda: self.compared(page) == sizes, f"sizes {sizes}")
 
+    def test_two_branches_are_continued_even_if_one_of_them_fails(self) -> None:
+        with self.open() as page:
+            self.choose(page, TEXT)
+            text = self.write(page)
+            self.press_button(page, "Fork")
+            eventually(lambda: "B 55 values" in page.locator(".branches").inner_text(), "a fork")
+            eventually(lambda: self.is_idle(page), "its end")
+            page.get_by_text("Compare two branches").click()
+            page.route("**/v1/completions", lambda route: route.abort(), times=1)
+            page.get_by_role("button", name="Continue both").click()
+            page.get_by_role("alert").filter(has_text="does not answer").wait_for()
+            self.assertTrue(self.is_idle(page), "both have ended")
+            self.assertEqual(sorted(self.compared(page)), [len(text), len(text) + 60])
+
     def test_a_state_is_seen_saved_and_loaded(self) -> None:
         with self.open() as page:
             self.choose(page, TEXT)

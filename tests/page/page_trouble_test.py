@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
 from collections.abc import Callable
 
-from browser import COMPLETED, ENDLESS, MANY, RUNNEL, SHEET, TEXT, BrowserTest, eventually
+from browser import COMPLETED, ENDLESS, MANY, PATIENCE, RUNNEL, SHEET, TEXT, BrowserTest, Server, eventually
 from playwright.sync_api import Page
 
 # How a key is used once it is typed.
@@ -97,6 +99,40 @@ class Trouble(BrowserTest):
             panel.get_by_role("button", name="Draw", exact=True).click()
             alert = panel.get_by_role("alert")
             eventually(lambda: alert.is_visible() and re.search(r"n is 16|16", alert.inner_text()), "the refusal")
+
+    def wait_until_sessions_ended(self, server: Server) -> None:
+        def none_is_left() -> bool:
+            with urllib.request.urlopen(f"{server.url}/v1/status", timeout=PATIENCE) as answer:
+                return all(model["sessions"] == model["sessions_free"] for model in json.load(answer)["models"])
+
+        eventually(none_is_left, "the end of the idle sessions")
+
+    def test_sessions_that_the_server_has_ended_are_continued_forked_saved_and_deleted(self) -> None:
+        server = self.serve("--idle-timeout-ms", "5000", models=(TEXT,))
+        with self.window(server) as page:
+            text = self.write(page)
+            self.wait_until_sessions_ended(server)
+            self.settings(page, values="10")
+            self.press_button(page, "Continue")
+            self.wait_for_text(page, len(text) + 10)
+            self.wait_until_sessions_ended(server)
+            self.press_button(page, "Fork")
+            eventually(lambda: "B 65 values" in page.locator(".branches").inner_text(), "a fork")
+            eventually(lambda: self.is_idle(page), "its end")
+            self.wait_until_sessions_ended(server)
+            page.get_by_role("slider", name="Token", exact=True).fill("30")
+            self.press_button(page, "Fork here")
+            self.wait_for_text(page, 30)
+            self.wait_until_sessions_ended(server)
+            with page.expect_download() as file:
+                self.press_button(page, "Save state")
+            self.assertGreater(pathlib.Path(file.value.path()).stat().st_size, 0)
+            eventually(lambda: self.is_idle(page), "the end of the download")
+            self.wait_until_sessions_ended(server)
+            for left in (2, 1, 0):
+                self.press_button(page, "Delete")
+                eventually(lambda left=left: page.locator(".branches button").count() == left, "one branch less")
+            self.assertEqual(page.get_by_role("alert").count(), 0)
 
     def test_a_server_that_returns_is_found_again(self) -> None:
         server = self.serve(models=(ENDLESS,))

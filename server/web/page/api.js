@@ -94,7 +94,12 @@ async function ask(method, path, { body, type = 'application/json', signal } = {
   throw new ServerError(answer.status, told?.error);
 }
 
-const json = async (answer) => (await answer).json();
+// Takes the error of a body that breaks off. A fault of the page itself is shown as it is.
+function lost(error) {
+  throw error.name === 'AbortError' ? error : new LostServer();
+}
+
+const json = async (answer) => (await answer).json().catch(lost);
 const text = (value) => JSON.stringify(value);
 
 export const status = () => json(ask('GET', '/v1/status', { signal: AbortSignal.timeout(kStatusTimeout) }));
@@ -106,7 +111,7 @@ export function removeAtEnd(path) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   fetch(path, { method: 'DELETE', headers, keepalive: true }).catch(() => {});
 }
-export const readFile = (path) => streams.run(async () => (await ask('GET', path)).arrayBuffer());
+export const readFile = (path) => streams.run(async () => (await ask('GET', path)).arrayBuffer().catch(lost));
 export const writeFile = (path, body) =>
   streams.run(() => json(ask('PUT', path, { body, type: 'application/octet-stream' })));
 
@@ -130,7 +135,8 @@ export function stream(path, body, signal, take) {
     let began = performance.now();
     try {
       for (;;) {
-        const { done, value } = await reader.read();
+        const { done, value } = await reader.read().catch(lost);
+        signal?.throwIfAborted();  // nothing is taken after a stop
         if (done) return;
         const events = (rest + value).split('\n\n');
         rest = events.pop();
@@ -140,9 +146,6 @@ export function stream(path, body, signal, take) {
           began = performance.now();
         }
       }
-    } catch (error) {
-      if (error instanceof ServerError || error.name === 'AbortError') throw error;
-      throw new LostServer();
     } finally {
       reader.cancel().catch(() => {});
     }

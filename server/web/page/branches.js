@@ -121,24 +121,40 @@ export class Tree extends EventTarget {
 
   async run(branch, options, signal, told) {
     const hasOdds = !this.model.image;
-    const body = { model: this.model.id, session: branch.id, return_token_ids: true, ...options };
+    const body = { model: this.model.id, return_token_ids: true, ...options };
     if (hasOdds) body.logprobs = Math.min(kTop, this.model.vocabulary);
     if (hasOdds && options.prompt !== undefined) body.echo = true;
     let reason = null;
-    branch.isLoose = true;
-    await stream('/v1/completions', body, signal, (event) => {
+    const take = (event) => {
       const choice = event.choices[0];
       if (!choice) return;
       const tokens = tokensOf(choice, this.model);
       if (this.model.has_text && branch.position === 0 && tokens[0]?.id === this.model.begin) tokens[0].bytes = new Uint8Array();
-      branch.tokens.push(...tokens);
+      for (const token of tokens) branch.tokens.push(token);  // a long prompt is more than a call can take as arguments
       if (choice.finish_reason) {
         reason = choice.finish_reason;
         branch.isLoose = choice.position !== branch.position;
       }
       if (tokens.length > 0) told(tokens);
+    };
+    await this.onSession(branch, () => {
+      branch.isLoose = true;
+      return stream('/v1/completions', { ...body, session: branch.id }, signal, take);
     });
     return reason;
+  }
+
+  // Asks something of the branch's session. If the server has ended the session, which may be idle for too
+  // long, the branch gets another one, and this one is asked.
+  async onSession(branch, ask) {
+    try {
+      return await ask();
+    } catch (error) {
+      if (error.status !== 404) throw error;
+    }
+    branch.isLoose = true;
+    await this.settle(branch);
+    return ask();
   }
 
   // Makes the server's session stand where the branch does, whatever has happened to it.
@@ -233,7 +249,7 @@ export class Tree extends EventTarget {
 
   // The id of a new session at the position of the branch.
   async copy(branch) {
-    const made = await post(path(branch.id, '/fork'), { model: this.model.id });
+    const made = await this.onSession(branch, () => post(path(branch.id, '/fork'), { model: this.model.id }));
     return made.data[0].id;
   }
 
@@ -241,8 +257,8 @@ export class Tree extends EventTarget {
   // further than where it was made, so the copy takes the branch's place, and the branch's session goes
   // back. If the server refuses, the copy ends first: a new session may need its place.
   async copyBack(branch, position, tokens) {
-    const own = branch.id;
     const copy = await this.copy(branch);
+    const own = branch.id;
     branch.id = copy;
     this.spare.add(own);
     try {
@@ -269,7 +285,11 @@ export class Tree extends EventTarget {
   }
 
   async remove(branch) {
-    if (!branch.isGone) await remove(`${path(branch.id)}?model=${encodeURIComponent(this.model.id)}`);
+    try {
+      if (!branch.isGone) await remove(`${path(branch.id)}?model=${encodeURIComponent(this.model.id)}`);
+    } catch (error) {
+      if (error.status !== 404) throw error;  // the server has ended it before
+    }
     this.branches = this.branches.filter((each) => each !== branch);
     for (const each of this.branches) if (each.parent === branch) each.parent = branch.parent;
     this.select(this.branches.at(-1) ?? null);
@@ -277,7 +297,7 @@ export class Tree extends EventTarget {
 
   async save(branch) {
     await this.settle(branch);
-    return readFile(`${path(branch.id, '/state')}?model=${encodeURIComponent(this.model.id)}`);
+    return this.onSession(branch, () => readFile(`${path(branch.id, '/state')}?model=${encodeURIComponent(this.model.id)}`));
   }
 
   async load(buffer, id) {

@@ -80,7 +80,6 @@ export class ChatPanel {
 
   // Another version of what somebody said, and its answer.
   edit(turn, text) {
-    this.editing = null;
     return this.answer(turn.parent.add('user', text).add('assistant', ''));
   }
 
@@ -111,6 +110,7 @@ export class ChatPanel {
       stream_options: { include_usage: true },
     };
     this.control = new AbortController();
+    this.editing = null;  // no turn can be sent while another one is answered
     this.error.clear();
     turn.isOpen = true;
     this.show();
@@ -173,7 +173,8 @@ export class ChatPanel {
       thought: h('details', { className: 'thought' }, h('summary', {}, 'Thinking'), h('p', {})),
     };
     this.fill(turn);
-    const actions = h('div', { className: 'controls tight' }, ...this.actions(turn), ...this.versions(turn));
+    turn.places.versions = this.versions(turn);
+    const actions = h('div', { className: 'controls tight' }, ...this.actions(turn), ...turn.places.versions);
     for (const each of actions.children) each.disabled ||= isBusy;
     const body = this.editing === turn ? this.editor(turn) : h('div', {}, turn.places.thought, turn.places.said, actions);
     return h('li', { className: `turn ${turn.role}` }, h('h3', {}, kNames[turn.role]), body, h('p', { className: 'note' }, turn.note));
@@ -200,6 +201,8 @@ export class ChatPanel {
       const one = button(text, () => {
         turn.parent.chosen = to;
         this.show();
+        const others = replies[to].places.versions.filter((each) => each.matches('button:enabled'));
+        (others.find((each) => each.textContent === text) ?? others[0]).focus();  // in the place of this one
       });
       one.setAttribute('aria-label', label);
       one.disabled = to < 0 || to >= replies.length;

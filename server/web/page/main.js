@@ -30,8 +30,12 @@ function facts(model) {
     ['Longest sequence', model.max_length === null ? 'no limit' : `${number(model.max_length)} values`],
     ['Numerics id', model.numerics],
   ];
-  find('facts').replaceChildren(
-    ...rows.map(([term, text]) => h('div', {}, h('dt', {}, term), h('dd', {}, text))));
+  const list = find('facts');
+  if (list.childElementCount === 0) list.append(...rows.map(([term]) => h('div', {}, h('dt', {}, term), h('dd'))));
+  rows.forEach(([, text], i) => {
+    const value = list.children[i].lastChild;
+    if (value.textContent !== text) value.textContent = text;  // a selected text stays selected
+  });
 }
 
 function showModels(models) {

@@ -39,6 +39,7 @@ export class Pad {
   }
 
   clear() {
+    clearTimeout(this.settling);
     this.picture.bytes.fill(0);
     this.show();
   }

@@ -15,6 +15,12 @@ export class Picture {
     this.paint();
   }
 
+  clear() {
+    this.bytes.fill(0);
+    this.known = 0;
+    this.paint();
+  }
+
   get size() {
     return this.bytes.length;
   }

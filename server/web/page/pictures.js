@@ -13,7 +13,7 @@ const kFirstCount = 16;
 const kDrawnAtOnce = 3072;  // bytes of a picture, at most, for the page to draw before it is asked
 const kPngScale = 8;
 
-// A run of the model that draws pictures, `rows` of whose bytes are given.
+// Pictures side by side, each a button. The model draws all of them at the same time.
 class Sheet {
   constructor(model, count, columns) {
     this.model = model;
@@ -23,20 +23,21 @@ class Sheet {
     this.setCount(count);
   }
 
+  // Shows this number of empty pictures. The same number as before keeps its buttons, and so the keyboard's focus.
   setCount(count) {
+    if (this.pictures?.length === count) {
+      for (const picture of this.pictures) picture.clear();
+      return;
+    }
     this.pictures = Array.from({ length: count }, () => new Picture(this.model.image));
-    this.element.replaceChildren(...this.pictures.map((picture, i) => {
-      picture.button = h('button', {
-        type: 'button', className: 'picture', 'aria-label': `Picture ${i + 1}: complete its upper half`,
-        onclick: () => this.onpick?.(picture),
-      }, picture.canvas);
-      return picture.button;
-    }));
+    this.element.replaceChildren(...this.pictures.map((picture, i) => h('button', {
+      type: 'button', className: 'picture', 'aria-label': `Picture ${i + 1}: complete its upper half`,
+      onclick: () => this.onpick?.(picture),
+    }, picture.canvas)));
   }
 
-  // Draws all pictures anew. `told` hears how many values a second have come.
+  // Draws all pictures, which are empty. `told` hears how many values a second have come.
   async draw(prompt, options, signal, told) {
-    this.setCount(this.pictures.length);
     const began = performance.now();
     let drawn = 0;
     const given = prompt.length / this.pictures[0].row_bytes;
@@ -96,8 +97,8 @@ function drawPanel(model, onpick) {
     const wanted = Number(count.input.value);
     sheet.columns = Math.ceil(Math.sqrt(wanted));
     sheet.element.style.setProperty('--columns', sheet.columns);
-    sheet.setCount(wanted);
     player.close();
+    sheet.setCount(wanted);
     let rate = 0;
     const options = { seed: used, temperature: valueOf(temperature) };
     await sheet.draw([], options, signal, (r) => {
@@ -105,7 +106,7 @@ function drawPanel(model, onpick) {
       speed.textContent = `${number(rate)} values per second, seed ${used}`;
     });
     player.open(sheet.pictures);
-    announce(`${wanted} pictures are drawn, at ${number(rate)} values per second.`);
+    announce(`${wanted === 1 ? '1 picture is' : `${wanted} pictures are`} drawn, at ${number(rate)} values per second.`);
   }, error);
   const element = card('Draw', h('div', { className: 'controls' }, count, temperature, seed, run.go, run.stop, save),
     error, sheet.element, speed, player.element);
@@ -115,23 +116,25 @@ function drawPanel(model, onpick) {
 function completePanel(model) {
   const error = errorBox();
   const pad = new Pad(model.image);
-  const sheet = new Sheet(model, Math.min(kCompletions, model.sessions), 3);
+  const count = Math.min(kCompletions, model.sessions);
+  const sheet = new Sheet(model, count, 3);
   const seed = numberField('Seed', { min: 0, step: 1, placeholder: 'any' });
-  const speed = h('p', { className: 'note speed' }, 'Six ways to continue your half.');
+  const speed = h('p', { className: 'note speed' }, `${count} ${count === 1 ? 'way' : 'ways'} to continue your half.`);
   const player = new Player();
   const run = runner('Complete', async (signal) => {
     player.close();
+    sheet.setCount(sheet.pictures.length);
     await sheet.draw(pad.prompt(), { seed: seedOf(seed) }, signal, (rate) => {
       speed.textContent = `${number(rate)} values per second`;
     });
     player.open(sheet.pictures);
-    announce('Six completions are drawn.');
+    announce(`${count} completions are drawn.`);
   }, error);
   pad.onstroke = () => run.start();
   sheet.onpick = (picture) => pad.take(picture);
   const save = button('Save as PNG', async () =>
     download(await pngOf(sheet.pictures, 3, kPngScale), `${model.id}-completed.png`));
-  const element = card('Finish a drawing', h('p', { className: 'note' }, 'Draw in the upper half, with the mouse, a finger or the keyboard. The model reads your rows once and draws six lower halves.'),
+  const element = card('Finish a drawing', h('p', { className: 'note' }, 'Draw in the upper half, with the mouse, a finger or the keyboard. The model reads your rows once, however many lower halves it draws.'),
     h('div', { className: 'pad-and-sheet' }, pad.element, h('div', {}, sheet.element, speed)),
     h('div', { className: 'controls' }, seed, run.go, run.stop, save), error, player.element);
   return { element, run, pad, player };

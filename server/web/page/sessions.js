@@ -143,7 +143,11 @@ class ComparePanel {
     const options = this.options();
     const size = this.tree.model.image;
     const max = size ? kRowsAtOnce * size.width * size.channels : kContinued;
-    await Promise.all([...new Set(this.chosen())].map((branch) => this.tree.extend(branch, { max, options }, signal, () => this.show())));
+    const branches = [...new Set(this.chosen())];
+    // Waits for both even if one fails: Stop has no effect on the other after this.
+    const ends = await Promise.allSettled(branches.map((branch) => this.tree.extend(branch, { max, options }, signal, () => this.show())));
+    const failed = ends.find((end) => end.status === 'rejected');
+    if (failed) throw failed.reason;
   }
 
   update() {

@@ -9,6 +9,7 @@ const kGap = 1;         // between tiles, in pixels of the picture
 const kMostBytes = 64 << 20;  // of a state that the page looks at
 const kMostHeads = 64;  // shown of a layer
 const kMostPositions = 64;  // shown of a cache of attention
+const kMostNorms = 400;  // kept of a branch
 const kRight = 20;       // of the line of norms, for the number of the layer
 const kTints = [[208, 90, 24], [24, 120, 190]];  // of negative and positive numbers
 
@@ -83,6 +84,11 @@ export function cachesOf(parts, positions) {
   });
 }
 
+// The norms of a branch. If there are too many, every second one goes; the first and the last stay.
+export function thinned(norms) {
+  return norms.length > kMostNorms ? norms.filter((_, i) => (norms.length - 1 - i) % 2 === 0) : norms;
+}
+
 // Each head beside the other, as strong as its numbers are next to the part's largest.
 function paint(canvas, { shape, numbers }) {
   const [heads, rows, columns] = [Math.min(shape[0], kMostHeads), shape[1], shape[2]];
@@ -96,8 +102,9 @@ function paint(canvas, { shape, numbers }) {
       for (let column = 0; column < columns; ++column) {
         const x = numbers[(head * rows + row) * columns + column] / most;
         const tint = kTints[x < 0 ? 0 : 1];
-        const alpha = Math.round(255 * Math.abs(x) ** 0.5);
-        pixels.data.set([...tint, alpha], 4 * (row * canvas.width + head * (columns + kGap) + column));
+        const at = 4 * (row * canvas.width + head * (columns + kGap) + column);
+        pixels.data.set(tint, at);
+        pixels.data[at + 3] = Math.round(255 * Math.abs(x) ** 0.5);
       }
     }
   }
@@ -190,7 +197,7 @@ export class StatePanel {
     const { header, parts } = parseState(await this.tree.save(branch));
     const matrices = matricesOf(parts);
     const norm = { position: header.position, layers: matrices.map((part) => part.norm), names: matrices.map(layerOf) };
-    branch.norms = [...branch.norms.filter((each) => each.position < header.position), norm];
+    branch.norms = thinned([...branch.norms.filter((each) => each.position < header.position), norm]);
     if (branch === this.tree.current) {
       const positions = Math.max(0, header.position - 1);  // the state has not consumed the last value
       this.figures.replaceChildren(...[...matrices, ...cachesOf(parts, positions)].map(layerFigure));

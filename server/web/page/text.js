@@ -38,7 +38,9 @@ class Inspector {
     const odds = token.p === null ? 'given' : percent(token.p);
     this.slider.setAttribute('aria-valuetext', `${text}, ${odds}, position ${branch.first + i + 1}`);
     this.what.replaceChildren(h('strong', {}, text), ` ${odds} · position ${number(branch.first + i + 1)}`);
+    const hadFocus = this.list.contains(document.activeElement);
     this.list.replaceChildren(...token.top.map((other) => this.alternative(other, i)));
+    if (hadFocus) this.slider.focus();
     const busy = branch.isBusy;
     this.fork.disabled = busy;
     this.back.disabled = busy;

@@ -27,9 +27,12 @@ export class TokenView {
   show(tokens, common = 0) {
     const count = this.spans.length;
     if (count > 0 && tokens[count - 1] !== this.last) this.clear();
-    const added = tokens.slice(this.spans.length).map((token) => this.span(token));
-    this.element.append(...added);
-    this.spans.push(...added);
+    const added = document.createDocumentFragment();
+    for (const token of tokens.slice(this.spans.length)) {
+      this.spans.push(this.span(token));
+      added.append(this.spans.at(-1));
+    }
+    this.element.append(added);
     this.last = tokens.at(-1) ?? null;
     if (common === this.common && common === 0) return;
     this.common = common;

@@ -390,7 +390,8 @@ TEST_F(StateFileTest, SubnormalNumbersBecomeZeros) {
 }
 
 TEST(SealKey, AKeyFileMustBeUnreadableForOthers) {
-  const std::string path = testing::TempDir() + "/seal_key";
+  const TempDir folder;
+  const std::string path = folder.path() + "/seal_key";
   write_file(path, std::string(32, 'k'));
   ASSERT_EQ(chmod(path.c_str(), 0644), 0);
   EXPECT_THAT(read_seal_key(path).status().message(), HasSubstr("others may read or change it"));
@@ -401,8 +402,9 @@ TEST(SealKey, AKeyFileMustBeUnreadableForOthers) {
 }
 
 TEST(SealKey, SeveralKeysAreReadInOrder) {
-  const std::string a = testing::TempDir() + "/seal_a";
-  const std::string b = testing::TempDir() + "/seal_b";
+  const TempDir folder;
+  const std::string a = folder.path() + "/seal_a";
+  const std::string b = folder.path() + "/seal_b";
   for (const std::string& path : {a, b}) {
     write_file(path, std::string(32, path.back()));
     ASSERT_EQ(chmod(path.c_str(), 0600), 0);

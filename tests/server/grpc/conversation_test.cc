@@ -325,7 +325,8 @@ TEST(Conversation, RenderingCountsAgainstCallBytes) {
   options.host.call_bytes = 16 << 20;
   TestServer test(chat_model(), options);
   EXPECT_TRUE(test.generate(generate_request({1}, 1)).status.ok());
-  EXPECT_FALSE(test.generate(request_of({message("user", "HI")})).status.ok());
+  EXPECT_THAT(test.generate(request_of({message("user", "HI")})).status.error_message(),
+              HasSubstr("limits.call_bytes allows"));
 }
 
 }  // namespace

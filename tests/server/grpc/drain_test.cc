@@ -36,12 +36,12 @@ TEST(Drain, RunningCallsGetTheGraceAndNewCallsAreRefused) {
   v1::GenerateResponse response;
   EXPECT_TRUE(reader->Read(&response));
   out.take(response);
-  std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
+  std::thread drainer([&] { test.server.drain(kCallPatience); });
   EXPECT_TRUE(eventually([&] { return !test.server.serving(); }));
   // The engine learns of the drain last. A call before that waits for the step until its deadline.
   Generated refused;
   EXPECT_TRUE(eventually([&] {
-    refused = test.generate(generate_request({1}, 1), 1000);
+    refused = test.generate(generate_request({1}, 1), std::chrono::seconds(1));
     return refused.status.error_code() == grpc::StatusCode::UNAVAILABLE;
   }));
   EXPECT_THAT(refused.status.error_message(), HasSubstr("the server is draining"));
@@ -62,7 +62,7 @@ TEST(Drain, AScoreCallThatHasNotBegunIsRefusedAtOnce) {
   const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
-  std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
+  std::thread drainer([&] { test.server.drain(kCallPatience); });
   EXPECT_TRUE(eventually([&] {
     return test.generate(generate_request({1}, 1)).status.error_code() ==
            grpc::StatusCode::UNAVAILABLE;
@@ -91,7 +91,7 @@ TEST(Drain, HealthSaysNotServingAtOnce) {
   const auto reader = test.inference->Generate(&context, generate_request({1}, 300));
   v1::GenerateResponse response;
   EXPECT_TRUE(reader->Read(&response));
-  std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
+  std::thread drainer([&] { test.server.drain(kCallPatience); });
   EXPECT_TRUE(watch->Read(&health));
   EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   go.count_down();
@@ -143,7 +143,7 @@ TEST(Drain, SessionsCanBeReadAndSavedButNotCreated) {
   ASSERT_TRUE(scoring->Write(score_request({1, 2, 3})));
   v1::ScoreResponse scored;
   ASSERT_TRUE(scoring->Read(&scored));
-  std::thread drainer([&] { test.server.drain(std::chrono::seconds(30)); });
+  std::thread drainer([&] { test.server.drain(kCallPatience); });
   EXPECT_TRUE(eventually([&] {
     return test.generate(generate_request({1}, 1)).status.error_code() ==
            grpc::StatusCode::UNAVAILABLE;

@@ -56,9 +56,9 @@ TEST(Generate, TheFirstValueComesAtOnceAndTheRestInGroups) {
   }));
   v1::GenerateRequest request = generate_request({1}, 60);
   request.mutable_delivery()->set_max_values(10);
-  request.mutable_delivery()->mutable_max_delay()->set_seconds(30);
+  request.mutable_delivery()->mutable_max_delay()->set_seconds(60);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
   const auto reader = test.inference->Generate(&context, request);
   Generated out;
   v1::GenerateResponse response;
@@ -83,7 +83,7 @@ TEST(Generate, AValueWaitsNoLongerThanAskedFor) {
   request.mutable_delivery()->set_max_values(4096);
   request.mutable_delivery()->mutable_max_delay()->set_nanos(1);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
   const auto reader = test.inference->Generate(&context, request);
   Generated out;
   v1::GenerateResponse response;
@@ -279,24 +279,6 @@ TEST(Generate, CancellingFreesTheSlot) {
   }
   EXPECT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
   test.expect_free(256);
-}
-
-TEST(Generate, AConnectionThatGoesAwayFreesTheSlot) {
-  TestServer test(
-      served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }));
-  {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    auto channel = grpc::CreateCustomChannel(test.server.address(),
-                                             grpc::InsecureChannelCredentials(), arguments);
-    const auto stub = v1::Inference::NewStub(channel);
-    grpc::ClientContext context;
-    const auto reader = stub->Generate(&context, generate_request({1}, 1 << 20));
-    v1::GenerateResponse response;
-    EXPECT_TRUE(reader->Read(&response));
-    context.TryCancel();
-  }
-  test.expect_free(8);
 }
 
 TEST(Generate, ConcurrentClientsGetTheSameValuesAsAlone) {

@@ -98,7 +98,7 @@ TEST(Hostile, ACallEndsIfMemoryRunsOutAfterItsRequest) {
   std::binary_semaphore is_short(0);
   const auto on_submit = [&, steps = 0]() mutable {
     if (++steps != 2) return;
-    EXPECT_TRUE(is_short.try_acquire_for(std::chrono::seconds(10)));
+    EXPECT_TRUE(is_short.try_acquire_for(kCallPatience));
   };
   TestServer test(
       served_fake("fake", on_submit, {}, {.slots = 400, .rows = 8, .values = 32, .steps = 1}));
@@ -110,7 +110,7 @@ TEST(Hostile, ACallEndsIfMemoryRunsOutAfterItsRequest) {
     v1::GenerateRequest request = generate_request({1}, 50'000);
     request.set_top_log_probs(20);
     request.mutable_delivery()->set_max_values(1000);
-    request.mutable_delivery()->mutable_max_delay()->set_seconds(10);
+    request.mutable_delivery()->mutable_max_delay()->set_seconds(60);
     grpc::ClientContext context;
     const auto stream = test.inference->Generate(&context, request);
     v1::GenerateResponse response;
@@ -284,7 +284,7 @@ TEST(Hostile, AClientOfReflectionThatReadsNothingIsCutOff) {
   Clock clock{TimePoint(std::chrono::hours(1))};
   TestServer test(served_fake("fake"), {}, clock);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
   const auto stub = Reflection::NewStub(test.channel);
   const auto stream = stub->ServerReflectionInfo(&context);
   const reflection::ServerReflectionRequest request = request_for("runnel.v1.Inference");
@@ -452,7 +452,7 @@ void send_raw(int port, const std::string& bytes) {
   close(socket);
 }
 
-TEST(Hostile, AClientWithoutHttp2IsCutOff) {
+TEST(Hostile, OthersAreServedAfterBytesThatAreNotHttp2) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   const std::string& address = test.server.address();
   const int port = std::stoi(address.substr(address.rfind(':') + 1));
@@ -470,10 +470,12 @@ TEST(Hostile, AClientWithoutHttp2IsCutOff) {
 TEST(Hostile, MetadataWithoutEndIsRefused) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
   context.AddMetadata("x-long", std::string(200000, 'a'));
   v1::ListModelsResponse response;
-  EXPECT_FALSE(test.models->ListModels(&context, {}, &response).ok());
+  const grpc::Status status = test.models->ListModels(&context, {}, &response);
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << "the server hangs";
   // The server may close the connection with the call. The next call is served.
   EXPECT_TRUE(eventually([&] { return test.generate(generate_request({1}, 3)).status.ok(); }));
 }

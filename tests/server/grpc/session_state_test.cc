@@ -243,7 +243,8 @@ TEST(SessionState, StoredStatesAreListed) {
 }
 
 TEST(SessionState, AServerWithASealKeyAcceptsOnlyItsOwnSeal) {
-  const std::string path = testing::TempDir() + "/seal";
+  const TempDir folder;
+  const std::string path = folder.path() + "/seal";
   write_file(path, std::string(32, 's'));
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   ServerOptions options;

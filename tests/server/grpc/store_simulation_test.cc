@@ -1,7 +1,6 @@
 // Servers share a store whose operations fail at random, or succeed but report a failure. Servers
 // restart, sessions are evicted and loaded, logs are replayed, and calls are fenced off. A client
 // repeats each call until it is heard. Its values must be those of a server without a store.
-// without a store.
 //
 // A seed determines the calls and faults. Thread timing determines which operation gets which
 // fault: RUNNEL_STORE_SEED=17 test_server --gtest_filter='StoreSimulation.*'

@@ -502,7 +502,7 @@ TEST_F(StoredSessions, ManyReadingCallsWaitForOneLoadOrAreToldToRetry) {
   }
 }
 
-TEST_F(StoredSessions, ExpiredSessionsAreRemovedWhileTheServerRuns) {
+TEST_F(StoredSessions, TheStoreIsSweptAtTheStartAndAfterAnHour) {
   Clock clock{TimePoint(std::chrono::hours(1))};
   std::atomic<int> sweeps{0};
   TestServer test(served_bundle(small_symbol_spec(), 1),

@@ -11,12 +11,6 @@
 #include "runnel/v1/fault.pb.h"
 
 namespace runnel {
-namespace {
-
-constexpr auto kTimeout = std::chrono::seconds(120);
-
-}  // namespace
-
 void Generated::take(const v1::GenerateResponse& response) {
   switch (response.event_case()) {
     case v1::GenerateResponse::kQueued:
@@ -85,10 +79,11 @@ TestServer::~TestServer() {
   server.drain(Duration(0));
 }
 
-Generated TestServer::generate(const v1::GenerateRequest& request, int timeout_ms) {
+Generated TestServer::generate(const v1::GenerateRequest& request,
+                               std::chrono::milliseconds timeout) {
   Generated generated;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
   const auto reader = inference->Generate(&context, request);
   v1::GenerateResponse response;
   while (reader->Read(&response)) generated.take(response);
@@ -103,7 +98,7 @@ Generated TestServer::generate(const v1::GenerateRequest& request, int timeout_m
 ScoreOutcome TestServer::score(const std::vector<v1::ScoreRequest>& chunks) {
   ScoreOutcome outcome;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
   const auto stream = inference->Score(&context);
   std::thread writer([&] {
     for (const v1::ScoreRequest& chunk : chunks) {
@@ -173,7 +168,7 @@ RawOutcome TestServer::call_raw(const std::string& method, const std::string& by
   RawOutcome outcome;
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
   grpc::CompletionQueue queue;
   const auto stream = stub.PrepareCall(&context, method, &queue);
   const auto next = [&] {

@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -18,6 +19,9 @@
 #include "tests/server/test_models.h"
 
 namespace runnel {
+
+// A time that only a call or a wait that hangs reaches, however busy the machine is.
+inline constexpr std::chrono::milliseconds kCallPatience = std::chrono::minutes(10);
 
 // All results of one Generate call, checked as they arrive: Queued, then Started, positions without
 // gaps, nothing after Finished.
@@ -62,7 +66,8 @@ class TestServer {
   ~TestServer();
 
   // Each makes a call and returns its results.
-  Generated generate(const v1::GenerateRequest& request, int timeout_ms = 30000);
+  Generated generate(const v1::GenerateRequest& request,
+                     std::chrono::milliseconds timeout = kCallPatience);
   ScoreOutcome score(const std::vector<v1::ScoreRequest>& chunks);
   ScoreOutcome score(const std::vector<int32_t>& values);
   grpc::Status create(const std::string& id, v1::Session* session = nullptr);

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-v1::GenerateRequest waiting_request(int64_t values = 5, int64_t ms = 30000) {
+v1::GenerateRequest waiting_request(int64_t values = 5, int64_t ms = kCallPatience.count()) {
   v1::GenerateRequest request = generate_request({3, 1, 4}, values);
   request.mutable_max_queue_time()->set_seconds(ms / 1000);
   request.mutable_max_queue_time()->set_nanos(static_cast<int32_t>(ms % 1000 * 1'000'000));
@@ -103,7 +103,7 @@ TEST_F(WaitingTest, ATimeoutSaysWhenToTryAgain) {
 TEST_F(WaitingTest, ADrainEndsWaitingCallsButNotRunningOnes) {
   Stream stream(test_, waiting_request());
   EXPECT_TRUE(stream.read().has_queued());
-  std::thread drainer([&] { test_.server.drain(std::chrono::seconds(30)); });
+  std::thread drainer([&] { test_.server.drain(kCallPatience); });
   const grpc::Status status = stream.finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("the server is draining"));
@@ -130,7 +130,7 @@ TEST_F(WaitingTest, AScoreCallWaitsAsWell) {
   grpc::ClientContext context;
   const auto scoring = test_.inference->Score(&context);
   v1::ScoreRequest request = score_request({1, 2, 3});
-  request.mutable_max_queue_time()->set_seconds(30);
+  request.mutable_max_queue_time()->set_seconds(600);
   ASSERT_TRUE(scoring->Write(request));
   ASSERT_TRUE(eventually([&] {
     Stream behind(test_, waiting_request());

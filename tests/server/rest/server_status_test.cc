@@ -71,7 +71,8 @@ TEST(HttpStatus, OnlyRefusalsAreLogged) {
   const OpenAiServer test;
   ASSERT_EQ(test.get("/v1/status").status, 200);
   EXPECT_THAT(test.log_text.str(), Not(HasSubstr("GetStatus")));
-  const std::string keys = testing::TempDir() + "/http-status-keys";
+  const TempDir folder;
+  const std::string keys = folder.path() + "/keys";
   write_file(keys, "");
   ASSERT_EQ(chmod(keys.c_str(), 0600), 0);
   const OpenAiServer closed(OpenAiServer::Options{.keys = keys});

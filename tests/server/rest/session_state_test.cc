@@ -170,7 +170,8 @@ TEST(HttpSessionState, ReservesItsMemoryFirst) {
 }
 
 TEST(HttpSessionState, AServerWithASealKeyAcceptsOnlyItsOwnSeal) {
-  const std::string path = testing::TempDir() + "/http-seal";
+  const TempDir folder;
+  const std::string path = folder.path() + "/seal";
   write_file(path, std::string(32, 's'));
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
   Clock clock{TimePoint(std::chrono::seconds(1000))};
@@ -202,7 +203,8 @@ TEST(HttpSessionState, AServerWithASealKeyAcceptsOnlyItsOwnSeal) {
 }
 
 TEST(HttpSessionState, RefusesAMissingKeyBeforeTheBodyArrives) {
-  const std::string keys = testing::TempDir() + "/http-state-keys";
+  const TempDir folder;
+  const std::string keys = folder.path() + "/keys";
   write_file(keys, "");
   ASSERT_EQ(chmod(keys.c_str(), 0600), 0);
   const OpenAiServer test(OpenAiServer::Options{.keys = keys}, text_model());
