@@ -355,7 +355,7 @@ class Certificates(unittest.TestCase):
         return {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
     def assert_refused(self, reason: str, *hosts: str) -> None:
-        command = [ROOT / "scripts/certificates", self.folder, *hosts]
+        command = [str(ROOT / "scripts/certificates"), str(self.folder), *hosts]
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
         self.assertEqual(result.returncode, 1)
         self.assertIn(reason, result.stderr)

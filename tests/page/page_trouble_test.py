@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable
 
 from browser import COMPLETED, ENDLESS, MANY, PATIENCE, RUNNEL, SHEET, TEXT, BrowserTest, Server, eventually
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 # How a key is used once it is typed.
 WAYS: dict[str, Callable[[Page], None]] = {
@@ -131,7 +131,7 @@ class Trouble(BrowserTest):
             self.wait_until_sessions_ended(server)
             for left in (2, 1, 0):
                 self.press_button(page, "Delete")
-                eventually(lambda left=left: page.locator(".branches button").count() == left, "one branch less")
+                expect(page.locator(".branches button")).to_have_count(left, timeout=1000 * PATIENCE)
             self.assertEqual(page.get_by_role("alert").count(), 0)
 
     def test_a_server_that_returns_is_found_again(self) -> None:

@@ -220,6 +220,7 @@ TEST(GenerateCall, CallsOfAnAccountAreCountedFromAdmissionToTheirEnd) {
   GenerateDoor third(service, caller);
   EXPECT_TRUE(third.call->admit().ok()) << "whoever hears of the end may call again";
   third.call->cancel();
+  EXPECT_EQ(third.ending.wait().code(), Code::kCancelled);
 }
 
 TEST(GenerateCall, ACallerWithoutAKeyIsRefused) {
@@ -289,6 +290,7 @@ TEST(GenerateCall, ASessionWhoseNameNobodyHasHeardEndsWithItsCall) {
   waits.call->start(service.model(), request);
   ASSERT_TRUE(eventually([&] { return waits.holds.load(); }));
   other.call->cancel();
+  EXPECT_EQ(other.ending.wait().code(), Code::kCancelled);
   ASSERT_TRUE(eventually([&] { return service.sessions_free() == slots - 1; }));
   EXPECT_FALSE(waits.started) << "only its place in the queue was written";
   waits.call->cancel();
