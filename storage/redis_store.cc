@@ -21,13 +21,13 @@ constexpr size_t kAhead = 2;                   // pieces that are requested, or 
 constexpr std::string_view kMostExamined = "1000";  // members of a list, per script
 static_assert(kMostBulkBytes >= kMostRecordBytes);
 
-// The time of Redis and, if there is a record, its text and version.
+// The time of Redis and, if there is a record, its text.
 constexpr std::string_view kRead = R"(
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local text = redis.call('GET', KEYS[1])
 if not text then return {now} end
-return {now, text, redis.sha1hex(text)}
+return {now, text}
 )";
 
 // Replaces the record, and puts its session into its list, if the record still has the version
@@ -40,7 +40,7 @@ return {now, text, redis.sha1hex(text)}
 // than a third of it.
 constexpr std::string_view kSwap = R"(
 local text = redis.call('GET', KEYS[1])
-if (text and redis.sha1hex(text) or '') ~= ARGV[1] then return 0 end
+if (text and string.match(text, '^[^\n]*\n?') or '') ~= ARGV[1] then return 0 end
 local function piece(epoch, n) return KEYS[1] .. ':' .. epoch .. ':' .. n end
 if ARGV[8] ~= '' and ARGV[2] == '' then
   redis.call('ZREM', ARGV[8], ARGV[9])
@@ -135,10 +135,17 @@ Status check_policy(RedisClient& client, const std::string& redis) {
                                          "it to noeviction"};
 }
 
+// The first line of a record's text, as kSwap finds it. It has the epoch of the last call, its
+// lease, and the lengths of the answer and the log, so no two texts of a record have the same one.
+std::string version_of(const std::string& text) {
+  const size_t end = text.find('\n');
+  return end == text.npos ? text : text.substr(0, end + 1);
+}
+
 // Whether a reply has the form of kRead's.
 bool is_seen(const RespValue& reply) {
   const auto& items = reply.items;
-  if (items.size() != 1 && items.size() != 3) return false;
+  if (items.size() != 1 && items.size() != 2) return false;
   if (items[0].kind != RespKind::kNumber) return false;
   if (items[0].number < 0 || items[0].number > kMostMs) return false;
   return std::all_of(items.begin() + 1, items.end(), [](const RespValue& item) {
@@ -181,7 +188,7 @@ Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string
   auto& items = reply->items;
   Seen seen = {.now = clock_.is_virtual() ? clock_.unix_ms() : items[0].number};
   if (items.size() == 1) return seen;
-  seen.version = std::move(items[2].text);
+  seen.version = version_of(items[1].text);
   auto record = parse_record(items[1].text, key);
   if (record.ok() && !record->list.empty()) {
     seen.list = list_name(record->list);

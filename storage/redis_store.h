@@ -49,8 +49,8 @@ class RedisStore final : public Store {
  private:
   // The record of a session when it was read.
   struct Seen {
-    int64_t now = 0;                    // the time then, in milliseconds since 1970
-    std::string version = {};           // the SHA-1 of the record's text; empty: Redis has no text
+    int64_t now = 0;           // the time then, in milliseconds since 1970
+    std::string version = {};  // the first line of the record's text; empty: Redis has no text
     std::optional<Record> record = {};  // none: no text, or the record has expired or is damaged
     Status damage = {};                 // why the text is not a record; OK if it is one
     std::string list = {};              // the list that the record named; empty: none

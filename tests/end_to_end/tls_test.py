@@ -233,7 +233,8 @@ class Tls(unittest.TestCase):
                 got = drawn([next(stream), next(stream)])
                 before = shown(address)
                 self.assertLess(got, samples * values)
-                (self.place.ours / "ca.key").unlink()  # makes a new authority, so the old certificates lose their trust
+                for name in ("ca.key", "ca.pem"):  # for a new authority, so the old certificates lose their trust
+                    (self.place.ours / name).unlink()
                 certificates(self.place.ours)
                 self.assertTrue(wait_until(lambda: shown(address) != before), self.place.log.read_text())
                 self.assertEqual(got + drawn(stream), samples * values)

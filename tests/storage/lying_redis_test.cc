@@ -162,7 +162,7 @@ class LyingRedisTest : public ::testing::Test {
 
 TEST_F(LyingRedisTest, RepliesOfEveryWrongFormAreRefused) {
   const std::string wrong = "has sent a reply of another kind";
-  const std::string record = bulk("{}") + bulk("version");
+  const std::string record = bulk("{}");
   for (const auto& [bytes, reason] :
        {std::pair<std::string, std::string>("+OK\r\n", wrong),
         {":1\r\n", wrong},
@@ -171,9 +171,9 @@ TEST_F(LyingRedisTest, RepliesOfEveryWrongFormAreRefused) {
         {"*1\r\n+1000\r\n", wrong},
         {"*1\r\n:-1\r\n", wrong},
         {"*1\r\n:9223372036854775807\r\n", wrong},
-        {"*2\r\n:1000\r\n$1\r\nx\r\n", wrong},
-        {"*3\r\n:1000\r\n$0\r\n\r\n$1\r\nx\r\n", wrong},
-        {"*3\r\n:1000\r\n$1\r\nx\r\n:1\r\n", wrong},
+        {"*2\r\n:1000\r\n$0\r\n\r\n", wrong},
+        {"*2\r\n:1000\r\n:1\r\n", wrong},
+        {"*3\r\n:1000\r\n$1\r\nx\r\n$1\r\nx\r\n", wrong},
         {"HTTP/1.1 400 Bad Request\r\n", "what is no reply: the line 'HTTP/1.1 400"},
         {"-LOADING it is\r\n", "refuses a command: LOADING it is"},
         {"-\x1b[31m\r\n", "refuses a command: \\x1b[31m"}}) {
@@ -181,7 +181,7 @@ TEST_F(LyingRedisTest, RepliesOfEveryWrongFormAreRefused) {
     EXPECT_EQ(status.code(), Code::kUnavailable) << bytes;
     EXPECT_THAT(status.message(), HasSubstr(reason)) << bytes;
   }
-  const Status damaged = look([&](const auto&) { return "*3\r\n:1000\r\n" + record; });
+  const Status damaged = look([&](const auto&) { return "*2\r\n:1000\r\n" + record; });
   EXPECT_EQ(damaged.code(), Code::kDataLoss) << damaged.message();
   EXPECT_EQ(look([](const auto&) { return "-OOM full\r\n"; }).code(), Code::kResourceExhausted);
   EXPECT_TRUE(look([](const auto&) { return kTime; }).ok()) << "the next call works";
@@ -227,10 +227,9 @@ TEST_F(LyingRedisTest, SilentAndSlowRepliesTimeOut) {
   open(200);
   Status status = look([](const auto&) { return std::string(); });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
-  status = look([](const auto&) { return "*3\r\n:1000\r\n$1000\r\nabc"; });
+  status = look([](const auto&) { return "*2\r\n:1000\r\n$1000\r\nabc"; });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
-  const std::string seen =
-      "*3\r\n:1000\r\n" + bulk(record_text(new_record({"m"}, 1000), kKey)) + bulk("version");
+  const std::string seen = "*2\r\n:1000\r\n" + bulk(record_text(new_record({"m"}, 1000), kKey));
   tell([=](const auto& words) { return words.size() == 4 ? seen : ":0\r\n"; });
   status = in_time([&] { return store_->begin(kKey, {.owner = "m", .request = "x"}).status(); });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"))
@@ -246,8 +245,8 @@ TEST_F(LyingRedisTest, LeasesFollowTheTimeOfRedisAndNotTheClockOfTheServer) {
   const Claim claim = {.owner = "other/m", .request = "x"};
   ASSERT_EQ(begin_record(record, claim, 1000, 200, false).outcome, FenceOutcome::kOk);
   const auto begin = [&](int64_t now) {
-    const std::string seen = "*3\r\n:" + std::to_string(now) + "\r\n" +
-                             bulk(record_text(record, kKey)) + bulk("version");
+    const std::string seen =
+        "*2\r\n:" + std::to_string(now) + "\r\n" + bulk(record_text(record, kKey));
     tell([seen](const auto& words) { return words.size() == 4 ? seen : ":1\r\n"; });
     const auto begun = store_->begin(kKey, {.owner = "m", .request = "x"});
     EXPECT_TRUE(begun.ok()) << begun.status().message();
