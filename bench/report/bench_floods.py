@@ -225,9 +225,9 @@ has one core of {about["cpu"]}, and its default limits. The attack, with 8
 connections for {figures["seconds"]:g} s, has another core, which it shares with an honest client and, in the last row,
 with HAProxy and [docker/haproxy.cfg](../../docker/haproxy.cfg). Load average at start: {about["load_average"]:.2f}.
 
-Memory is in MiB. The server said at its start that it would use at most {rows[0]["most_mib"]:,.0f}:
-{"all stay below" if not above else "exceeded by: " + "; ".join(above)}. The honest client makes one call of {VALUES}
-values after the other; times are in ms, with the client's retries.
+Memory is in MiB. The server said at its start that it would use at most {rows[0]["most_mib"]:,.0f}.
+{"Exceeded by: " + "; ".join(above) if above else "All floods stay below it"}. The honest client makes one call of
+{VALUES} values after the other; times are in ms, with the client's retries.
 
 {table(head, [cells(row) for row in rows])}
 The goal for the p99 is {GOAL:g} times that without a flood. {goal}

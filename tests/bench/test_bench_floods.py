@@ -21,12 +21,12 @@ class FloodsTest(unittest.TestCase):
         told = page(row("reset", 400, 2.0, 6.0), row("continuation", 300, 2.0, 5.0))
         self.assertIn("| reset | 400 | 60 | 12,345 | 2 | 2.0 | 6.0 | 3.0 | 1.23 |", told)
         self.assertIn("3 times that without a flood. All floods are below it.", told)
-        self.assertIn("at most 1,000:\nall stay below.", told)
+        self.assertIn("at most 1,000.\nAll floods stay below it.", told)
 
     def test_the_page_names_what_misses_a_goal(self):
         told = page(row("reset", 1001, 2.0, 6.1), row("continuation", 1000, 2.0, 6.0))
         self.assertIn("Missed by: reset.", told)
-        self.assertIn("exceeded by: reset.", told)
+        self.assertIn("Exceeded by: reset.", told)
 
     def test_the_name_of_a_case_says_what_is_special(self):
         self.assertEqual(bench_floods.Case("reset", has_keys=True).name, "reset, with keys")
