@@ -5,10 +5,10 @@
 // - admits calls that have waited for slots,
 // - runs a step. It never waits for a fuller batch.
 //
-// Four classes do the work, and each owns its fields: WaitingRoom, Steps, Admission and Moves.
-// Admission and Moves use WaitingRoom and Steps. WaitingRoom and Steps do not depend on each other,
-// nor on Admission and Moves. The scheduler passes two notices on: WaitingRoom tells Admission that
-// a call may start, and Steps reports a failed device, which ends the calls of all four.
+// Five classes do the work, and each owns its fields: Sessions, WaitingRoom, Steps, Admission and
+// Moves. All use Sessions. Admission and Moves also use WaitingRoom and Steps, which do not depend
+// on each other. The scheduler passes two notices on: WaitingRoom tells Admission that a call may
+// start, and Steps reports a failed device, which ends all calls.
 #pragma once
 
 #include <atomic>

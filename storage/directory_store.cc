@@ -126,7 +126,8 @@ bool DirectoryStore::has_record(const std::string& key) const {
   return is_there(record_name(key)) || is_there(old_record_name(key));
 }
 
-// False if there is none, or it cannot be removed.
+// Removes the record, also one of version 0.2.0. If it returns false, there was none or it cannot
+// be removed: errno says which.
 bool DirectoryStore::remove_record(const std::string& key) const {
   const bool was_old = folder_.remove(old_record_name(key));
   return folder_.remove(record_name(key)) || (was_old && errno == ENOENT);

@@ -102,7 +102,8 @@ class Folder {
   // Whether somebody has locked the file; false if there is no such file.
   bool is_locked(const std::string& name) const;
 
-  // Makes the bytes and the name of a file durable, whoever has written them. NOT_FOUND.
+  // Makes the bytes and the name of a file durable. Any process may have written the file.
+  // NOT_FOUND.
   Status sync(const std::string& name) const;
   // Makes the names of all files durable.
   Status sync_names() const;

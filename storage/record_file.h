@@ -28,10 +28,11 @@ class RecordFile {
   // None: there is no such file.
   const std::optional<std::string>& text() const { return text_; }
 
-  // Replaces the text, and makes the file if there is none. To be called once, and without others
-  // who write the file since open(). With `durable` the text and the name of the file are on the
-  // disk afterwards, if each writer uses `durable`. After a failure the text is as it was, unless
-  // the disk also fails to take it back.
+  // Replaces the text, and makes the file if there is none. May be called once. The caller holds a
+  // lock from before open() until after write(), so that nobody else writes the file in between.
+  // With `durable` the text and the name of the file are on the disk afterwards, if all earlier
+  // writes also used `durable`. After a failure the file has its old text, unless the disk also
+  // fails to write this text back.
   Status write(Folder& folder, std::string_view text, bool durable);
 
  private:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measures what floods cost: the memory of a server, and the time of an honest client's calls. Writes floods.{md,json}.
+"""Measures what floods cost: the memory of a server, and the time of an honest client's calls. Writes floods.md and
+floods_figures.json.
 
     make bench-floods                                                       # writes docs/benchmarks
     bench/report/bench_floods.py --seconds 5 --docs build/bench/floods      # a short look
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench_cpu import ROOT, BenchError, page_parser, quiet_machine, write_page
-from bench_report import table
+from bench_report import table, write_docs
 
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -232,7 +232,7 @@ Memory is in MiB. The server said at its start that it would use at most {rows[0
 {table(head, [cells(row) for row in rows])}
 The goal for the p99 is {GOAL:g} times that without a flood. {goal}
 
-[floods.json](floods.json) has every figure.
+[floods_figures.json](floods_figures.json) has every figure.
 """
 
 
@@ -247,8 +247,7 @@ def make_parser() -> Any:
 
 def measure_and_write(arguments: Any) -> None:
     figures = measure(arguments)
-    (arguments.docs / "floods.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    (arguments.docs / "floods.md").write_text(page(figures), encoding="utf-8")
+    write_docs("floods", figures, page(figures), arguments.docs)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures how much slower other streams are while a page in Chromium watches their server; writes page.md, page.json.
+"""Measures how much slower other streams are while a page in Chromium watches their server; writes page.md.
 
     make bench-page                                                    # writes docs/benchmarks
     build/page/bin/python bench/report/bench_page.py --rounds 1 --docs build/bench/page
@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bench_cpu import ROOT, BenchError, page_parser, quiet_machine, run, write_page
-from bench_report import table
+from bench_report import table, write_docs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -153,7 +153,7 @@ alone differ by up to {max(rates[ALONE]) / min(rates[ALONE]) - 1:.0%} among them
 
 Without streams, the server uses {figures["server_ms_per_s"]:.2f} ms of processor time a second for a page.
 
-[page.json](page.json) has every figure.
+[page_figures.json](page_figures.json) has every figure.
 """
 
 
@@ -169,8 +169,7 @@ def make_parser() -> Any:
 
 def measure_and_write(arguments: Any) -> None:
     figures = measure(arguments)
-    (arguments.docs / "page.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    (arguments.docs / "page.md").write_text(page(figures), encoding="utf-8")
+    write_docs("page", figures, page(figures), arguments.docs)
 
 
 if __name__ == "__main__":

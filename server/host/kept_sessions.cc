@@ -139,13 +139,19 @@ void KeptSessions::enter(const std::shared_ptr<StoredSession>& session, const Op
 
 // Calls that read no longer need to wait: the engine has the session.
 void KeptSessions::end_opening(const StoredSession& session) {
+  change(session, [](Use& use) { use.is_opening = false; });
+}
+
+// Changes the use of a session that still has it open. The waiting calls enter again.
+void KeptSessions::change(const StoredSession& session, const std::function<void(Use&)>& by) {
   std::deque<std::function<void()>> waiting;
   {
     std::lock_guard lock(mutex_);
     const auto found = uses_.find(session.key());
     if (found == uses_.end() || found->second.by != &session) return;
-    found->second.is_opening = false;
+    by(found->second);
     waiting.swap(found->second.waiting);
+    if (none_open()) changed_.notify_all();
   }
   for (const auto& enter_again : waiting) enter_again();
 }
@@ -171,16 +177,7 @@ void KeptSessions::ends_soon(const StoredSession& session) {
 
 // The waiting calls enter again, and are refused.
 void KeptSessions::begins_late(const StoredSession& session) {
-  std::deque<std::function<void()>> waiting;
-  {
-    std::lock_guard lock(mutex_);
-    const auto found = uses_.find(session.key());
-    if (found == uses_.end() || found->second.by != &session) return;
-    found->second.is_late = true;
-    waiting.swap(found->second.waiting);
-    if (none_open()) changed_.notify_all();
-  }
-  for (const auto& enter_again : waiting) enter_again();
+  change(session, [](Use& use) { use.is_late = true; });
 }
 
 void KeptSessions::release(const StoredSession& session) {

@@ -139,6 +139,7 @@ class KeptSessions {
   bool none_open() const;
   void enter(const std::shared_ptr<StoredSession>& session, const OpenDone& done);
   void end_opening(const StoredSession& session);
+  void change(const StoredSession& session, const std::function<void(Use&)>& by);
   void sweep();
 
   ServerContext& context_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <latch>
+#include <new>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -66,20 +67,30 @@ std::string no_thread_text(const std::system_error& error) {
 }
 
 Status check_threads(int64_t needed, int64_t bytes) {
-  std::latch all_started(1);
+  std::latch allocated(needed), checked(1);
   std::vector<std::thread> threads;
   Status status;
   try {
     threads.reserve(static_cast<size_t>(needed));
-    while (std::ssize(threads) < needed) threads.emplace_back([&] { all_started.wait(); });
+    while (std::ssize(threads) < needed) {
+      threads.emplace_back([&] {
+        // At a thread's first allocation, malloc may reserve an arena for it (64 MiB of addresses).
+        ::operator delete(::operator new(1, std::nothrow));
+        allocated.count_down();
+        checked.wait();
+      });
+    }
   } catch (const std::exception&) {  // std::system_error, or std::bad_alloc
     status = {Code::kResourceExhausted, "the system gives this process " +
                                             std::to_string(threads.size()) +
                                             " more threads, and a server of these settings needs " +
                                             std::to_string(needed) + limits_on_threads()};
   }
-  if (status.ok()) status = check_addresses(bytes);
-  all_started.count_down();
+  if (status.ok()) {
+    allocated.wait();
+    status = check_addresses(bytes);
+  }
+  checked.count_down();
   for (std::thread& thread : threads) thread.join();
   return status;
 }

@@ -19,8 +19,9 @@ int64_t threads_for(const ServerConfig& config);
 // 100 (ulimit -u, LimitNPROC)".
 std::string no_thread_text(const std::system_error& error);
 
-// Starts `needed` threads at the same time, checks whether the process may have `bytes` more
-// address space while they run, and ends them. RESOURCE_EXHAUSTED names the limit that is too low.
+// Starts `needed` threads at the same time, each of which allocates memory, checks whether the
+// process may have `bytes` more address space while they run, and ends them. RESOURCE_EXHAUSTED
+// names the limit that is too low.
 Status check_threads(int64_t needed, int64_t bytes);
 
 // Checks whether the process may have `bytes` more address space. RESOURCE_EXHAUSTED names the

@@ -408,7 +408,7 @@ TEST(CheckConfig, AnIdleSessionMustOutliveTheWaitForItsStore) {
                            "f", config)
                   .ok());
   EXPECT_TRUE(check_config(config).ok()) << "there is no store";
-  config.storage_url = "dir:/tmp/store";
+  config.storage_url = "dir:/var/lib/store";
   EXPECT_EQ(check_config(config).message(),
             "limits.idle_timeout_ms is 11999 and storage.timeout_ms is 10000: a session could end "
             "before the store has it; set limits.idle_timeout_ms to at least 12000, or lower "

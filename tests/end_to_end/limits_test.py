@@ -27,8 +27,14 @@ class Limits(unittest.TestCase):
 
     def serves(self, limited: list[str], named: str) -> bool:
         """Whether a server starts under a limit and answers many calls. If not, its error must name the limit."""
-        process = subprocess.Popen([*limited, *SERVE], stderr=subprocess.PIPE, text=True)
-        self.addCleanup(process.kill)
+        with subprocess.Popen([*limited, *SERVE], stderr=subprocess.PIPE, text=True) as process:
+            try:
+                return self.serves_or_names(process, named)
+            finally:
+                process.kill()
+
+    def serves_or_names(self, process: subprocess.Popen[str], named: str) -> bool:
+        """What `serves` says, of a process that runs."""
         said = ""
         for line in process.stderr:
             said += line

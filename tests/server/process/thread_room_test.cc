@@ -2,7 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <sys/resource.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <latch>
+#include <new>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include "server/host/kept_sessions.h"
 
@@ -24,6 +33,36 @@ TEST(ThreadRoom, EachModelAndEachComputingThreadCounts) {
   const int64_t without = threads_for(config);
   config.storage_url = "memory";
   EXPECT_EQ(threads_for(config), without + KeptSessions::kAllThreads);
+}
+
+// How many arenas malloc has made. It never removes one.
+size_t count_arenas() {
+  char* text = nullptr;
+  size_t size = 0;
+  FILE* const stream = open_memstream(&text, &size);
+  malloc_info(0, stream);
+  fclose(stream);
+  const std::string_view all(text, size);
+  size_t arenas = 0;
+  for (size_t at = 0; (at = all.find("<heap nr=", at)) != all.npos; ++at) ++arenas;
+  free(text);
+  return arenas;
+}
+
+TEST(ThreadRoom, AddressesAreCheckedWhileEachThreadHasAnArena) {
+  constexpr int kThreads = 24;
+  ASSERT_TRUE(check_threads(kThreads, 1 << 20).ok());
+  const size_t arenas = count_arenas();
+  std::latch allocated(kThreads);
+  std::vector<std::jthread> threads;
+  while (std::ssize(threads) < kThreads) {
+    threads.emplace_back([&] {
+      ::operator delete(::operator new(1));
+      allocated.arrive_and_wait();
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(count_arenas(), arenas);
 }
 
 TEST(ThreadRoom, MoreAddressSpaceThanAvailableIsRefused) {
