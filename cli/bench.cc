@@ -463,7 +463,7 @@ void add_bench(const Command& root, const ModelFactory& make_model) {
       root.command("bench", "How fast an engine or a server samples, and where time goes");
   add_flags(command, *options);
   // The settings that put the model on the device, with the flags of serve.
-  for (const Field& field : fields()) {
+  for (const Field& field : setting_fields()) {
     const std::set<std::string> of_the_device = {"--backend",   "--isa",     "--threads",
                                                  "--precision", "--context", "--cache"};
     if (field.for_gpu || of_the_device.contains(field.flag))

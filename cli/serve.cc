@@ -19,7 +19,7 @@ Result<ServerConfig> config_of(const ServeFlags& flags) {
   for (const std::string& text : flags.chat_templates) {
     if (Status s = set_chat_template(text, config.models); !s.ok()) return s;
   }
-  for (const Field& field : fields()) {
+  for (const Field& field : setting_fields()) {
     for (const std::string& flag : {field.old_flag, field.flag}) {
       const auto word = flags.words.find(flag);
       if (word == flags.words.end()) continue;
@@ -62,7 +62,7 @@ void add_serve_command(const Command& root, RunServe run) {
       .flag("--chat-template", flags->chat_templates,
             "NAME=FILE: a chat template for the model of that name, in place of its own")
       .one_word_each();
-  for (const Field& field : fields()) add_setting(command, field, flags->words);
+  for (const Field& field : setting_fields()) add_setting(command, field, flags->words);
   command.runs([flags, command, run = std::move(run)](Console& console) {
     // An absent flag leaves the file's value or the default.
     std::erase_if(flags->words, [&](const auto& word) { return !command.given(word.first); });

@@ -327,7 +327,7 @@ Status set_switch(const Field& field, std::string_view word, ServerConfig& confi
 
 }  // namespace
 
-std::span<const Field> fields() {
+std::span<const Field> setting_fields() {
   static const std::vector<Field> kFields = make_fields();
   return kFields;
 }
@@ -394,7 +394,7 @@ std::string value_text(const Field& field, const ServerConfig& config) {
 
 std::vector<std::string> changed_fields(const ServerConfig& a, const ServerConfig& b) {
   std::vector<std::string> keys;
-  for (const Field& field : fields()) {
+  for (const Field& field : setting_fields()) {
     if (value_text(field, a) != value_text(field, b)) keys.push_back(field.key);
   }
   return keys;

@@ -42,7 +42,7 @@ struct Field {
 };
 
 // Every setting but the models, in the order of the docs.
-std::span<const Field> fields();
+std::span<const Field> setting_fields();
 
 // Sets a field from the argument of a flag. INVALID_ARGUMENT names the flag, what was expected and
 // what was found.

@@ -58,14 +58,15 @@ class FileReader {
 
  private:
   static bool is_group(const std::string& group) {
-    return std::ranges::any_of(fields(), [&](const Field& f) { return f.key.starts_with(group); });
+    return std::ranges::any_of(setting_fields(),
+                               [&](const Field& f) { return f.key.starts_with(group); });
   }
 
   // The keys of a group ("limits."), or of the outermost object ("").
   static std::vector<std::string> known_keys(const std::string& group) {
     std::vector<std::string> known;
     if (group.empty()) known.emplace_back("models");
-    for (const Field& field : fields()) {
+    for (const Field& field : setting_fields()) {
       if (!field.key.starts_with(group)) continue;
       const std::string rest = field.key.substr(group.size());
       const std::string key = rest.substr(0, rest.find('.'));
@@ -86,7 +87,7 @@ class FileReader {
 
   Status read_field(const std::string& owner, const std::string& group, const std::string& key,
                     const Json& value) {
-    const auto all = fields();
+    const auto all = setting_fields();
     const auto field =
         std::ranges::find_if(all, [&](const Field& f) { return f.has_key(group + key); });
     // {"log.level": "debug"} is no form of {"log": {"level": "debug"}}.
@@ -287,7 +288,7 @@ Status check_tls(const ServerConfig& config) {
 // A setting that only a GPU supports is refused on the CPU, not ignored.
 Status check_for_cpu(const ServerConfig& config) {
   static const ServerConfig kDefaults;
-  for (const Field& field : fields()) {
+  for (const Field& field : setting_fields()) {
     if (!field.for_gpu || value_text(field, config) == value_text(field, kDefaults)) continue;
     return invalid_argument(field.flag + " is '" + value_text(field, config) +
                             "', which backend cpu does not have; use --backend cuda, or " +

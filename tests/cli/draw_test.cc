@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr ImageShape kShape{.height = 4, .width = 3, .channels = 1};
+constexpr ImageShape kDrawnShape{.height = 4, .width = 3, .channels = 1};
 constexpr const char* kHide = "\x1b[?25l";
 constexpr const char* kRestore = "\x1b[0m\x1b[?25h";
 
@@ -37,7 +37,7 @@ class DrawTest : public testing::Test {
   int run() { return run_draw(options_, captured_.console()); }
   // The text of row `row` of the fake server's picture, which begins with `given`.
   static std::string row_of(int row, std::vector<uint8_t> given = {}) {
-    Picture picture{.shape = kShape, .bytes = std::move(given)};
+    Picture picture{.shape = kDrawnShape, .bytes = std::move(given)};
     for (int i = static_cast<int>(picture.bytes.size()); i < 12; ++i) {
       picture.bytes.push_back(static_cast<uint8_t>(fake_value(0, i, 256)));
     }
@@ -63,7 +63,7 @@ TEST_F(DrawTest, DrawsAPictureAndLeavesTheTerminalAsItWas) {
 
 TEST_F(DrawTest, ShowsTheGivenPartOfThePictureAtOnce) {
   const std::vector<uint8_t> given = random_bytes(12, 4);
-  options_.prompt_image = folder_.write("given.png", *encode_png({kShape, given}));
+  options_.prompt_image = folder_.write("given.png", *encode_png({kDrawnShape, given}));
   options_.rows = 2;
   ASSERT_EQ(run(), kExitOk) << captured_.err();
   const std::vector<uint8_t> upper(given.begin(), given.begin() + 6);

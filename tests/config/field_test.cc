@@ -16,11 +16,11 @@ namespace {
 using ::testing::HasSubstr;
 
 const Field& field_of(const std::string& key) {
-  for (const Field& field : fields()) {
+  for (const Field& field : setting_fields()) {
     if (field.key == key) return field;
   }
   ADD_FAILURE() << "no field " << key;
-  return fields()[0];
+  return setting_fields()[0];
 }
 
 std::string read_file(const std::string& path) {
@@ -34,7 +34,7 @@ std::string read_file(const std::string& path) {
 TEST(Fields, AreUniqueAndHaveEveryLimit) {
   std::set<std::string> keys;
   std::set<std::string> flags;
-  for (const Field& field : fields()) {
+  for (const Field& field : setting_fields()) {
     EXPECT_TRUE(keys.insert(field.key).second) << field.key;
     EXPECT_TRUE(flags.insert(field.flag).second) << field.flag;
     EXPECT_FALSE(field.what.empty()) << field.key;
@@ -114,7 +114,7 @@ TEST(Fields, TextMustNotBeEmptyOrTooLong) {
 
 TEST(Fields, EachIsInTheExample) {
   const Json example = Json::parse(read_file("config/serve.json"));
-  for (const Field& field : fields()) {
+  for (const Field& field : setting_fields()) {
     std::string place = "/" + field.key;
     std::ranges::replace(place, '.', '/');
     EXPECT_TRUE(example.contains(Json::json_pointer(place))) << field.key;
@@ -123,7 +123,7 @@ TEST(Fields, EachIsInTheExample) {
 
 TEST(Fields, EachMatchesItsRowInTheDocs) {
   const std::string docs = read_file("docs/configuration.md");
-  for (const Field& field : fields()) {
+  for (const Field& field : setting_fields()) {
     EXPECT_THAT(docs, HasSubstr(table_row(field))) << "the row of docs/configuration.md";
   }
   EXPECT_THAT(docs, HasSubstr("`models`"));

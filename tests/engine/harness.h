@@ -12,6 +12,8 @@
 
 namespace runnel {
 
+inline constexpr Duration kMs = std::chrono::milliseconds(1);
+
 // Reads one stream when a test calls read().
 struct Reader {
   std::shared_ptr<TokenStream> stream;

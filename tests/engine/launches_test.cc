@@ -10,7 +10,6 @@
 namespace runnel {
 namespace {
 
-constexpr Duration kMs = std::chrono::milliseconds(1);
 constexpr int kSteps = 4;
 constexpr ModelLimits kLimits = {
     .slots = 8, .rows = 8, .values = 16, .steps = kSteps, .launches = 2};

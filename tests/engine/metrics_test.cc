@@ -10,8 +10,6 @@
 namespace runnel {
 namespace {
 
-constexpr Duration kMs = std::chrono::milliseconds(1);
-
 TEST(EngineMetrics, HasStepsRowsAndValues) {
   Harness harness;
   harness.model->on_submit = [&] { harness.clock.advance(3 * kMs); };

@@ -16,7 +16,8 @@ namespace {
 using testing::HasSubstr;
 
 constexpr int kRecent = 5;
-constexpr ModelLimits kModel = {.slots = 6, .rows = 4, .values = 8, .steps = 3, .recent = kRecent};
+constexpr ModelLimits kThreeSteps = {
+    .slots = 6, .rows = 4, .values = 8, .steps = 3, .recent = kRecent};
 
 const Penalties& penalties() {
   static const Penalties kPenalties = {1.2F, 0.5F, -0.25F, {{3, 1.0F}}};
@@ -34,8 +35,8 @@ GenerateRequest penalized(std::vector<int32_t> prompt, int64_t count) {
 }
 
 // Runs a call, on a session if one is named, and returns its sampled values.
-std::vector<int32_t> sample(Harness& harness, GenerateRequest request,
-                            const std::string& session = "") {
+std::vector<int32_t> sampled(Harness& harness, GenerateRequest request,
+                             const std::string& session = "") {
   if (!session.empty()) request.session = session;
   const auto reader = harness.generate(request);
   harness.run();
@@ -51,36 +52,36 @@ void append(std::vector<int32_t>& known, const std::vector<int32_t>& values) {
 std::vector<int32_t> make_penalized(Harness& harness, const std::string& id) {
   EXPECT_TRUE(harness.create(id).ok());
   std::vector<int32_t> known = {1, 2, 3, 4};
-  append(known, sample(harness, penalized(known, 6), id));
+  append(known, sampled(harness, penalized(known, 6), id));
   return known;
 }
 
 TEST(EnginePenalties, CountOnlySampledValuesOfTheCallButSeeEarlierValues) {
-  Harness harness(fake_spec(), kModel);
+  Harness harness(fake_spec(), kThreeSteps);
   std::vector<int32_t> known = {1, 2};
-  EXPECT_EQ(sample(harness, penalized(known, 20)), expected(known, 20));
-  EXPECT_NE(sample(harness, request_of(known, 20)), expected(known, 20));
+  EXPECT_EQ(sampled(harness, penalized(known, 20)), expected(known, 20));
+  EXPECT_NE(sampled(harness, request_of(known, 20)), expected(known, 20));
   // A second call on a session counts from zero, but still sees the values of the first.
   ASSERT_TRUE(harness.create("a").ok());
   for (int call = 0; call < 3; ++call) {
     const std::vector<int32_t> prompt(static_cast<size_t>(call), 9);
     append(known, prompt);
     GenerateRequest request = penalized(call == 0 ? known : prompt, 7);
-    const auto values = sample(harness, request, "a");
+    const auto values = sampled(harness, request, "a");
     EXPECT_EQ(values, expected(known, 7)) << call;
     append(known, values);
   }
 }
 
 TEST(EnginePenalties, ACallWithoutPenaltiesClearsThoseOfEarlierCalls) {
-  Harness harness(fake_spec(), kModel);
+  Harness harness(fake_spec(), kThreeSteps);
   std::vector<int32_t> known = make_penalized(harness, "a");
-  EXPECT_EQ(sample(harness, request_of({}, 5), "a"),
+  EXPECT_EQ(sampled(harness, request_of({}, 5), "a"),
             FakeModel::expected(fake_spec(), known, 1, 0, 5));
 }
 
 TEST(EnginePenalties, EverySampleOfAPromptHasCountsOfItsOwn) {
-  Harness harness(fake_spec(), kModel);
+  Harness harness(fake_spec(), kThreeSteps);
   GenerateRequest request = penalized({1, 2, 3}, 12);
   request.samples = 3;
   const auto reader = harness.generate(request);
@@ -93,14 +94,14 @@ TEST(EnginePenalties, EverySampleOfAPromptHasCountsOfItsOwn) {
 }
 
 TEST(EnginePenalties, AForkAndAnImportContinueLikeTheSession) {
-  Harness harness(fake_spec(), kModel);
+  Harness harness(fake_spec(), kThreeSteps);
   const std::vector<int32_t> known = make_penalized(harness, "a");
   ASSERT_TRUE(harness.fork("a", {"b"}).ok());
   const auto image = harness.export_state("a");
   ASSERT_TRUE(image.ok());
   ASSERT_TRUE(harness.import_state("c", *image).ok());
   for (const char* const id : {"a", "b", "c"}) {
-    EXPECT_EQ(sample(harness, penalized({}, 8), id), expected(known, 8)) << id;
+    EXPECT_EQ(sampled(harness, penalized({}, 8), id), expected(known, 8)) << id;
   }
 }
 
@@ -108,7 +109,7 @@ TEST(EnginePenalties, ARewoundSessionSeesTheEarlierValues) {
   EngineOptions options;
   options.rewind_values = 12;
   options.rewind_every = 4;
-  ModelLimits limits = kModel;
+  ModelLimits limits = kThreeSteps;
   limits.slots_of_session = static_cast<int>(1 + snapshots_of(options, limits.steps));
   limits.slots = 3 * limits.slots_of_session;
   Harness harness(fake_spec(), limits, options);
@@ -116,7 +117,7 @@ TEST(EnginePenalties, ARewoundSessionSeesTheEarlierValues) {
   for (const size_t position : {9UL, 6UL, 3UL}) {
     ASSERT_TRUE(harness.rewind("a", static_cast<int64_t>(position)).ok());
     known.resize(position);
-    const auto values = sample(harness, penalized({}, 7), "a");
+    const auto values = sampled(harness, penalized({}, 7), "a");
     EXPECT_EQ(values, expected(known, 7)) << position;
     append(known, values);
   }
@@ -148,12 +149,12 @@ TEST(EnginePenalties, APromptWithACachedPrefixSeesItsOwnValues) {
   EngineOptions options;
   options.prefix_cache_bytes = 1 << 20;
   options.prefix_least = 2;
-  Harness harness(fake_spec(), kModel, options);
+  Harness harness(fake_spec(), kThreeSteps, options);
   std::vector<int32_t> known = {1, 2, 3, 4, 5, 6, 7};
-  append(known, sample(harness, penalized(known, 9)));
-  EXPECT_EQ(sample(harness, penalized(known, 9)), expected(known, 9));
+  append(known, sampled(harness, penalized(known, 9)));
+  EXPECT_EQ(sampled(harness, penalized(known, 9)), expected(known, 9));
   known.push_back(50);
-  EXPECT_EQ(sample(harness, penalized(known, 9)), expected(known, 9));
+  EXPECT_EQ(sampled(harness, penalized(known, 9)), expected(known, 9));
   EXPECT_GT(harness.engine->metrics().prefix_hits.value(), 0);
 }
 

@@ -11,8 +11,6 @@
 namespace runnel {
 namespace {
 
-constexpr Duration kMs = std::chrono::milliseconds(1);
-
 // A caller whose account has this quota.
 Caller paced_caller(const std::string& account, int64_t values_per_second) {
   Caller caller;

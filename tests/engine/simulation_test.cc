@@ -22,8 +22,6 @@
 namespace runnel {
 namespace {
 
-constexpr Duration kMs = std::chrono::milliseconds(1);
-
 // A Generate call as its client sees it.
 struct Call {
   GenerateRequest request;

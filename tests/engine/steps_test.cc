@@ -10,8 +10,6 @@
 namespace runnel {
 namespace {
 
-constexpr Duration kMs = std::chrono::milliseconds(1);
-
 TEST(Scheduler, AGenerationReturnsTheValuesOfTheModel) {
   Harness harness;
   const auto reader = harness.generate(request_of({3, 1, 4}, 5));

@@ -11,7 +11,7 @@ namespace runnel {
 namespace {
 
 constexpr TimePoint kStart{std::chrono::seconds(1)};
-constexpr Duration kMs = std::chrono::milliseconds(1);
+constexpr Duration kMillisecond = std::chrono::milliseconds(1);
 
 Emitted value_of(int32_t value, int64_t position) {
   return {.row = 0, .value = value, .position = position, .top = {}};
@@ -19,7 +19,8 @@ Emitted value_of(int32_t value, int64_t position) {
 
 class TokenStreamTest : public testing::Test {
  protected:
-  TokenStream stream_{{.max_values = 3, .max_delay = 20 * kMs}, 8, 2, [this] { ++wakes_; }};
+  TokenStream stream_{
+      {.max_values = 3, .max_delay = 20 * kMillisecond}, 8, 2, [this] { ++wakes_; }};
   StreamGroup group_;
   int wakes_ = 0;
 };
@@ -47,9 +48,9 @@ TEST_F(TokenStreamTest, LaterValuesWaitForAFullGroupOrTheDelay) {
 
   EXPECT_FALSE(stream_.take(group_));
   stream_.push(0, value_of(4, 4), kStart);
-  stream_.flush(kStart + 19 * kMs);
+  stream_.flush(kStart + 19 * kMillisecond);
   EXPECT_FALSE(stream_.take(group_));
-  stream_.flush(kStart + 20 * kMs);
+  stream_.flush(kStart + 20 * kMillisecond);
   EXPECT_EQ(wakes_, 3);
   ASSERT_TRUE(stream_.take(group_));
   EXPECT_EQ(group_.values.size(), 1U);

@@ -12,7 +12,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr Duration kMs = std::chrono::milliseconds(1);
 constexpr Duration kSecond = std::chrono::seconds(1);
 
 GenerateRequest waiting_request(std::vector<int32_t> prompt, int64_t values = 5,

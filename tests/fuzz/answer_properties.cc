@@ -30,8 +30,8 @@ const OrderedJson& tools() {
 }
 
 // The events of `text`, added in pieces of at most `most` bytes, joined by kind.
-std::vector<ChatEvent> events_of(const ChatAnswer::Options& options, std::string_view prompt,
-                                 std::string_view text, size_t most) {
+std::vector<ChatEvent> answer_events(const ChatAnswer::Options& options, std::string_view prompt,
+                                     std::string_view text, size_t most) {
   ChatAnswer answer(options, prompt);
   std::mt19937_64 random(text.size());
   std::vector<ChatEvent> all;
@@ -76,9 +76,9 @@ bool check_chat_answer(std::string_view input) {
   const std::string_view prompt = kPrompts[choice % kPrompts.size()];
   options.one_call = choice / kPrompts.size() % 2 == 1;
 
-  const std::vector<ChatEvent> whole = events_of(options, prompt, text, input.size());
+  const std::vector<ChatEvent> whole = answer_events(options, prompt, text, input.size());
   for (const size_t most : {1, 7, 100}) {
-    check(events_of(options, prompt, text, most) == whole, "cuts change nothing");
+    check(answer_events(options, prompt, text, most) == whole, "cuts change nothing");
   }
   std::string_view rest = text;
   int calls = 0;

@@ -12,7 +12,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kChunk = 64;
+constexpr int kFedAtOnce = 64;
 
 // The part of sequence `index`, of `count` equally long sequences in a row.
 std::vector<float> share(const std::vector<float>& all, size_t index, size_t count) {
@@ -82,12 +82,13 @@ double worst_error(const std::vector<float>& found, const std::vector<float>& ex
 
 Golden run_model(const Bundle& bundle, Backend& backend, const std::vector<int32_t>& values) {
   RecordingBackend recorder(backend);
-  auto model = make_model(bundle, recorder, {.slots = 1, .rows = 1, .values = kChunk, .steps = 1});
+  auto model =
+      make_model(bundle, recorder, {.slots = 1, .rows = 1, .values = kFedAtOnce, .steps = 1});
   EXPECT_TRUE(model.ok());
   begin_sequence(*model.value(), 0, values[0]);
   Golden found;
   const std::vector<int32_t> rest(values.begin() + 1, values.end());
-  found.log_prob = feed(*model.value(), 0, rest, kChunk - 1, Want::kScores);
+  found.log_prob = feed(*model.value(), 0, rest, kFedAtOnce - 1, Want::kScores);
   found.head = recorder.heads;
   return found;
 }

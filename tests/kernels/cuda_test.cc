@@ -8,7 +8,6 @@
 #include <map>
 #include <new>
 #include <set>
-#include <type_traits>
 #include <vector>
 
 #include "kernels/cuda/attend_launch.h"
@@ -304,31 +303,9 @@ TEST(CudaLimits, SizesTooLargeForTheDeviceAreRefusedWithoutALaunch) {
 
 // ---- data that comes from the host --------------------------------------------------------------
 
-// Records where embeddings read their values, and counts the copies that block the host.
-struct Watched {
-  std::vector<const int32_t*> values;
-  int copies = 0;
-};
-class WatchedDevice : public HostDevice {
- public:
-  explicit WatchedDevice(Watched* watched) : HostDevice(ThreadOrder::kForward), watched_(watched) {}
-  void copy(Span from, Span to) {
-    ++watched_->copies;
-    HostDevice::copy(from, to);
-  }
-  template <typename Kernel>
-  void launch(const Launch& launch, const typename Kernel::Args& args) {
-    if constexpr (std::is_same_v<Kernel, EmbedKernel>) watched_->values.push_back(args.values.from);
-    HostDevice::launch<Kernel>(launch, args);
-  }
-
- private:
-  Watched* watched_;
-};
-
 TEST(CudaStage, OnlyTheFirstStepReadsTheHostsArrays) {
   Watched watched;
-  DeviceBackend<WatchedDevice> backend({}, &watched);
+  DeviceBackend<HostDevice> backend({}, ThreadOrder::kForward, false, &watched);
   float table[] = {10, 11, 12, 13};
   int32_t slot[] = {1, 0};
   const int32_t first[] = {0, 1, 2};
@@ -351,7 +328,7 @@ TEST(CudaStage, OnlyTheFirstStepReadsTheHostsArrays) {
 
 TEST(CudaStage, AFewBytesAreWrittenWithoutWaiting) {
   Watched watched;
-  DeviceBackend<WatchedDevice> backend({}, &watched);
+  DeviceBackend<HostDevice> backend({}, ThreadOrder::kForward, false, &watched);
   const Buffer held = backend.allocate(200, Memory::kDevice);
   Control control;
   control.seed = 7;

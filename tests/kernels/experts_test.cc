@@ -75,7 +75,7 @@ struct Mixture {
 };
 
 // The outputs of rows [first, first + rows) as one call computes them.
-std::vector<float> run(Backend& backend, const Mixture& mixture, int first, int rows) {
+std::vector<float> mixed(Backend& backend, const Mixture& mixture, int first, int rows) {
   std::vector<Weight> gate = mixture.pack(backend, mixture.gate, mixture.inner, mixture.in);
   if (!mixture.is_gated) gate.clear();
   const std::vector<Weight> up = mixture.pack(backend, mixture.up, mixture.inner, mixture.in);
@@ -198,7 +198,7 @@ TEST_P(ExpertsTest, MatchesReference) {
     for (const int rows : {1, 2, 5, 33, kMostRows}) {
       Mixture mixture = one.mixture;
       mixture.rows = rows;
-      expect_close(mixture, run(backend(), mixture, 0, rows), one.wanted);
+      expect_close(mixture, mixed(backend(), mixture, 0, rows), one.wanted);
     }
   }
 }
@@ -208,9 +208,9 @@ TEST_P(ExpertsTest, BitsDoNotDependOnTheBatchOrOnThreads) {
   for (const Precision precision : precisions_of(backend())) {
     Mixture mixture = Mixture(90, 96, 64, 7, 3).with_shared();
     mixture.precision = precision;
-    const std::vector<float> all = run(backend(), mixture, 0, 90);
+    const std::vector<float> all = mixed(backend(), mixture, 0, 90);
     const auto expect_same_rows = [&](int first, int rows) {
-      const std::vector<float> found = run(*single, mixture, first, rows);
+      const std::vector<float> found = mixed(*single, mixture, first, rows);
       const std::vector<float> wanted(all.begin() + int64_t{first} * 96,
                                       all.begin() + int64_t{first + rows} * 96);
       EXPECT_TRUE(same_bits(found, wanted)) << rows << " rows from " << first;
@@ -225,7 +225,7 @@ TEST_P(ExpertsTest, BitsDoNotDependOnTheBatchOrOnThreads) {
 TEST_P(ExpertsTest, AnExpertMayHaveAllRows) {
   Mixture mixture(100, 40, 33, 6, 1);
   for (int row = 0; row < mixture.rows; ++row) mixture.scores[size_t{6} * row + 4] = 50.0F;
-  expect_close(mixture, run(backend(), mixture, 0, 100), all_expected(mixture));
+  expect_close(mixture, mixed(backend(), mixture, 0, 100), all_expected(mixture));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ExpertsTest, testing::ValuesIn(all_backends()), setup_name);

@@ -15,7 +15,7 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-double sigmoid_of(double x) { return 1 / (1 + std::exp(-x)); }
+double logistic(double x) { return 1 / (1 + std::exp(-x)); }
 double softplus_of(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
 double mapped(Activation map, double x) {
@@ -25,7 +25,7 @@ double mapped(Activation map, double x) {
     case Activation::kRelu:
       return std::max(x, 0.0);
     case Activation::kSilu:
-      return x * sigmoid_of(x);
+      return x * logistic(x);
     default:
       return x;
   }
@@ -65,13 +65,13 @@ std::vector<Mixer> all_mixers() {
   };
 }
 
-struct Shape {
+struct GatedShape {
   int heads, dk, dv;
 };
 
 // Random inputs of a network to a mixer.
-struct Inputs {
-  Inputs(const Mixer& mixer, const Shape& shape, int count)
+struct GatedInputs {
+  GatedInputs(const Mixer& mixer, const GatedShape& shape, int count)
       : mixer(mixer),
         shape(shape),
         q(count, shape.heads * shape.dk, 1),
@@ -88,7 +88,7 @@ struct Inputs {
       of->fill(random_floats(int64_t{of->rows()} * of->cols(), ++seed));
     }
     for (int c = 0; c < decay_rate.cols(); ++c) {
-      decay_rate.at(0, c) = static_cast<float>(sigmoid_of(decay_rate.at(0, c)));
+      decay_rate.at(0, c) = static_cast<float>(logistic(decay_rate.at(0, c)));
     }
   }
 
@@ -148,7 +148,7 @@ struct Inputs {
       case DecayKind::kLogSigmoid:
         return std::exp(std::max(-softplus_of(-x) / 16, double{mixer.terms.decay_least}));
       case DecayKind::kSigmoid:
-        return rate + (1 - rate) * sigmoid_of(x);
+        return rate + (1 - rate) * logistic(x);
       case DecayKind::kSoftplus:
         return std::exp(-rate * softplus_of(x + decay_bias.at(0, at)));
       case DecayKind::kExponential:
@@ -171,8 +171,7 @@ struct Inputs {
       if (mixer.terms.decay == DecayKind::kSigmoid) keys[i] = 1 - decays[i];
     }
     const double delta = mixer.terms.delta;
-    const double beta =
-        delta == 0 ? 1 : delta * (mixer.rate ? sigmoid_of(rate.at(input, head)) : 1);
+    const double beta = delta == 0 ? 1 : delta * (mixer.rate ? logistic(rate.at(input, head)) : 1);
     Numbers y(dv);
     for (int j = 0; j < dv; ++j) {
       double correction = 0;
@@ -195,15 +194,15 @@ struct Inputs {
   }
 
   Mixer mixer;
-  Shape shape;
+  GatedShape shape;
   Guarded q, k, v, decay, rate, turn, decay_rate, decay_bias, bonus;
 };
 
 class GatedRules : public KernelTest {
  protected:
   // A kernel of the GPU keeps states in registers if they are aligned and fit.
-  void expect_matches(Inputs inputs, Batch batch, int slots, bool aligned = false) {
-    const Shape shape = inputs.shape;
+  void expect_matches(GatedInputs inputs, Batch batch, int slots, bool aligned = false) {
+    const GatedShape shape = inputs.shape;
     const int size = shape.dk * shape.dv;
     SlotStates states(slots, shape.heads * size, aligned);
     Guarded out(batch.inputs(), shape.heads * shape.dv, 4);
@@ -239,18 +238,18 @@ TEST_P(GatedRules, MatchTheirEquationsOnShapesThatBreak) {
     SCOPED_TRACE(mixer.name);
     for (const int dk : {2, 16, 18, 66, 128}) {
       for (const int dv : {1, 3, 16, 33, 64, 100}) {
-        expect_matches(Inputs(mixer, {2, dk, dv}, 7), Batch({2, -1, 0, 1}, {1, 2, 3, 1}), 4);
+        expect_matches(GatedInputs(mixer, {2, dk, dv}, 7), Batch({2, -1, 0, 1}, {1, 2, 3, 1}), 4);
       }
     }
   }
 }
 
 TEST_P(GatedRules, MatchTheirEquationsWithAlignedStates) {
-  const Shape shapes[] = {{2, 16, 16}, {2, 64, 4}, {2, 20, 100}, {2, 128, 64}, {2, 200, 68}};
+  const GatedShape shapes[] = {{2, 16, 16}, {2, 64, 4}, {2, 20, 100}, {2, 128, 64}, {2, 200, 68}};
   for (const Mixer& mixer : all_mixers()) {
     SCOPED_TRACE(mixer.name);
-    for (const Shape& shape : shapes) {
-      expect_matches(Inputs(mixer, shape, 5), Batch({2, -1, 0}, {1, 2, 2}), 3, true);
+    for (const GatedShape& shape : shapes) {
+      expect_matches(GatedInputs(mixer, shape, 5), Batch({2, -1, 0}, {1, 2, 2}), 3, true);
     }
   }
 }
@@ -259,9 +258,9 @@ TEST_P(GatedRules, MatchTheirEquationsWithAlignedStates) {
 TEST_P(GatedRules, MatchTheirEquationsOnLargeHeads) {
   for (const int mixer : {0, 4}) {
     SCOPED_TRACE(all_mixers()[mixer].name);
-    expect_matches(Inputs(all_mixers()[mixer], {2, 128, 256}, 2), Batch({0}, {2}), 1, true);
-    expect_matches(Inputs(all_mixers()[mixer], {2, 256, 512}, 1), Batch({0}, {1}), 1, true);
-    expect_matches(Inputs(all_mixers()[mixer], {2, 260, 64}, 1), Batch({0}, {1}), 1, true);
+    expect_matches(GatedInputs(all_mixers()[mixer], {2, 128, 256}, 2), Batch({0}, {2}), 1, true);
+    expect_matches(GatedInputs(all_mixers()[mixer], {2, 256, 512}, 1), Batch({0}, {1}), 1, true);
+    expect_matches(GatedInputs(all_mixers()[mixer], {2, 260, 64}, 1), Batch({0}, {1}), 1, true);
   }
 }
 
@@ -269,7 +268,7 @@ TEST_P(GatedRules, InputsFarOutOfRangeSaturate) {
   for (const Mixer& mixer : all_mixers()) {
     SCOPED_TRACE(mixer.name);
     for (const float size : {-1e30F, 1e30F}) {
-      Inputs inputs(mixer, {1 * mixer.groups, 20, 20}, 1);
+      GatedInputs inputs(mixer, {1 * mixer.groups, 20, 20}, 1);
       inputs.decay.fill(std::vector<float>(inputs.decay.cols(), size));
       inputs.rate.fill(std::vector<float>(inputs.rate.cols(), size));
       expect_matches(inputs, Batch({0}, {1}), 1);
@@ -283,9 +282,9 @@ TEST_P(GatedRules, BitsDependOnlyOnTheRow) {
   const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
   for (const Mixer& mixer : all_mixers()) {
     SCOPED_TRACE(mixer.name);
-    for (const Shape& shape : {Shape{4, 18, 33}, Shape{4, 16, 68}}) {
+    for (const GatedShape& shape : {GatedShape{4, 18, 33}, GatedShape{4, 16, 68}}) {
       const int size = shape.heads * shape.dk * shape.dv;
-      Inputs inputs(mixer, shape, 2 * length);
+      GatedInputs inputs(mixer, shape, 2 * length);
       SlotStates of_scan(2, size, true);
       SlotStates of_steps(2, size, true);
       Guarded all(2 * length, shape.heads * shape.dv);
@@ -307,7 +306,7 @@ TEST_P(GatedRules, BitsDependOnlyOnTheRow) {
 // The first head of q and k serves heads 0 and 2, the second one heads 1 and 3.
 TEST_P(GatedRules, TiledKeysServeEveryOtherHead) {
   const int dk = 18, dv = 5, count = 3;
-  Inputs inputs(all_mixers()[4], {4, dk, dv}, count);
+  GatedInputs inputs(all_mixers()[4], {4, dk, dv}, count);
   for (int input = 0; input < count; ++input) {
     for (int column = 0; column < 2 * dk; ++column) {
       inputs.q.at(input, 2 * dk + column) = inputs.q.at(input, column);
@@ -366,7 +365,7 @@ class Mamba1Rule : public KernelTest {
                         k.at(input, i) * dt * v.at(input, c);
             y += state[at] * q.at(input, i);
           }
-          y *= gate.at(input, c) * sigmoid_of(gate.at(input, c));
+          y *= gate.at(input, c) * logistic(gate.at(input, c));
           ASSERT_NEAR(out.at(input, c), y, 1e-5 * (1 + std::abs(y))) << dv << " " << c;
         }
       }

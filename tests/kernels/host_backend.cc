@@ -5,6 +5,8 @@
 
 namespace runnel::cuda {
 
+template class DeviceBackend<HostDevice>;
+
 std::unique_ptr<Backend> make_host_backend(const CudaOptions& options, ThreadOrder order,
                                            bool late) {
   auto backend = std::make_unique<DeviceBackend<HostDevice>>(options, order, late);

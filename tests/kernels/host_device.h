@@ -17,10 +17,12 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/check.h"
 #include "kernels/cuda/device_backend.h"
+#include "kernels/cuda/embed.h"
 #include "kernels/cuda/script.h"
 #include "tests/base/random_numbers.h"
 #include "tests/kernels/host_backend.h"
@@ -257,10 +259,18 @@ class HostBlock {
   RandomNumbers generator_{static_cast<uint64_t>(index_)};
 };
 
+// What a device has done.
+struct Watched {
+  std::vector<const int32_t*> values;  // where the embeddings of batches read their values
+  int copies = 0;                      // those that block the host
+};
+
 class HostDevice {
  public:
   // `late`: enqueued work runs as late as possible, when a caller asks whether it is done.
-  explicit HostDevice(ThreadOrder order, bool late = false) : order_(order), late_(late) {}
+  // `watched` may be null.
+  explicit HostDevice(ThreadOrder order, bool late = false, Watched* watched = nullptr)
+      : order_(order), late_(late), watched_(watched) {}
 
   std::string name() const { return "cuda/host"; }
   int64_t shared_limit() const { return 227 << 10; }
@@ -275,6 +285,7 @@ class HostDevice {
             [](std::byte* held, int64_t) { std::free(held); }};
   }
   void copy(Span from, Span to) {
+    if (watched_ != nullptr) ++watched_->copies;
     catch_up(0);
     std::memcpy(to.data, from.data, static_cast<size_t>(to.bytes));
   }
@@ -299,6 +310,7 @@ class HostDevice {
   template <typename Kernel>
   void launch(const Launch& launch, const typename Kernel::Args& args) {
     if (recording_) {
+      watch<Kernel>(args);
       script_.add<Kernel>(launch, args);
     } else if (replaying_ || !late_) {
       launch_now<Kernel>(launch, args);
@@ -333,6 +345,12 @@ class HostDevice {
   }
 
   template <typename Kernel>
+  void watch(const typename Kernel::Args& args) {
+    if constexpr (std::is_same_v<Kernel, EmbedKernel>) {
+      if (watched_ != nullptr) watched_->values.push_back(args.values.from);
+    }
+  }
+  template <typename Kernel>
   void launch_now(const Launch& launch, const typename Kernel::Args& args) {
     if constexpr (requires { Kernel::enqueue(args, nullptr); }) {
       const Status status = Kernel::enqueue(args, nullptr);
@@ -360,6 +378,7 @@ class HostDevice {
 
   ThreadOrder order_;
   bool late_;
+  Watched* watched_;
   std::deque<std::function<void()>> waiting_;
   int64_t enqueued_ = 0, run_ = 0;         // so far
   std::vector<int64_t> batch_ends_ = {0};  // enqueued_ after each batch; first, at the start
@@ -368,5 +387,8 @@ class HostDevice {
   Script<HostDevice> script_;
   bool recording_ = false;
 };
+
+// Has all kernels, so it is compiled once, in host_backend.cc.
+extern template class DeviceBackend<HostDevice>;
 
 }  // namespace runnel::cuda

@@ -125,7 +125,7 @@ TEST_P(NormTest, BitsDoNotDependOnTheBatchOrOnThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, NormTest, testing::ValuesIn(all_backends()), setup_name);
 
-double activated(Activation activation, double x) {
+double gate_of(Activation activation, double x) {
   const double sigmoid = 1 / (1 + std::exp(-x));
   if (activation == Activation::kSigmoid) return sigmoid;
   return activation == Activation::kSilu ? x * sigmoid : x;
@@ -182,7 +182,7 @@ class WiderNorm : public KernelTest {
     out.expect_guards("norm");
     for (int row = 0; row < rows; ++row) {
       reference::Vector given(x.row(row), x.row(row) + width);
-      const auto by = [&](int c) { return activated(gating->activation, gate.at(row, c)); };
+      const auto by = [&](int c) { return gate_of(gating->activation, gate.at(row, c)); };
       for (int c = 0; gating != nullptr && gating->before && c < width; ++c) given[c] *= by(c);
       reference::Vector y = normed(given, weights, norm);
       for (int c = 0; c < width; ++c) {
@@ -246,7 +246,7 @@ TEST_P(WiderNorm, WithoutANormOnlyTheGateIsApplied) {
     out.expect_guards("norm");
     for (int row = 0; row < 3; ++row) {
       for (int c = 0; c < width; ++c) {
-        const double y = x.at(row, c) * activated(Activation::kSilu, gate.at(row, c));
+        const double y = x.at(row, c) * gate_of(Activation::kSilu, gate.at(row, c));
         ASSERT_NEAR(out.at(row, c), y, 1e-5 * std::max(1.0, std::abs(y))) << row << ", " << c;
       }
     }

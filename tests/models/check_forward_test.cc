@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr ModelLimits kLimits = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
+constexpr ModelLimits kOneRow = {.slots = 1, .rows = 1, .values = 1, .steps = 1};
 
 // check_forward() for random weights, of which those whose name contains `of` are scaled.
 Status checked(const Spec& spec, float scale, const std::string& of = "") {
@@ -27,7 +27,7 @@ Status checked(const Spec& spec, float scale, const std::string& of = "") {
   write_bundle(directory.path() + "/bundle", spec, tensors);
   const auto bundle = load_bundle(directory.path() + "/bundle");
   EXPECT_TRUE(bundle.ok());
-  const auto model = make_model(*bundle, **backend, kLimits);
+  const auto model = make_model(*bundle, **backend, kOneRow);
   EXPECT_TRUE(model.ok());
   return check_forward(**model);
 }
@@ -95,7 +95,7 @@ TEST(CheckForward, OnlyPagesInUseAreRead) {
   const auto backend = make_cpu_backend({});
   ASSERT_TRUE(backend.ok());
   const Bundle bundle = random_bundle(small_hybrid_spec(HybridStyle::kLfm2), 1);
-  const auto made = make_model(bundle, **backend, kLimits);
+  const auto made = make_model(bundle, **backend, kOneRow);
   ASSERT_TRUE(made.ok());
   CountingModel model(**made);
   EXPECT_TRUE(check_forward(model).ok());

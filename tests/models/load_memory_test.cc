@@ -19,7 +19,7 @@ namespace runnel {
 namespace {
 
 // About 7.1 million weights a layer. As in large models, a layer is a small part of the model.
-Spec large_spec(int layers) {
+Spec deep_spec(int layers) {
   Spec spec = small_text_spec();
   LinearTransformerSpec& sizes = sizes_of(spec);
   sizes.layers = layers;
@@ -182,7 +182,7 @@ TEST_P(LoadMemoryTest, AModelNeedsAtMostTheSizeOfItsFileAndATenth) {
   const int64_t file_bytes =
       is_blocks(stored)
           ? write_large_gguf(path, stored)
-          : write_large_bundle(path, large_spec(stored == StoredType::kF32 ? 8 : 16), stored);
+          : write_large_bundle(path, deep_spec(stored == StoredType::kF32 ? 8 : 16), stored);
   ASSERT_GT(file_bytes, is_blocks(stored) ? 140'000'000 : 200'000'000);
   const auto backend = make_cpu_backend({.isa = {}, .threads = 1});
   ASSERT_TRUE(backend.ok());

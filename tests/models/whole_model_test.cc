@@ -21,7 +21,8 @@ namespace {
 
 using cuda::ThreadOrder;
 
-constexpr ModelLimits kLimits = {.slots = 40, .rows = 40, .values = 64, .steps = 5, .recent = 5};
+constexpr ModelLimits kWholeLimits = {
+    .slots = 40, .rows = 40, .values = 64, .steps = 5, .recent = 5};
 
 // The sizes of the shipped models. With those of "copy", chunks and heads do not fill all blocks.
 Spec image_spec() {
@@ -80,7 +81,7 @@ Spec wide_spec() {
 }
 
 std::unique_ptr<Model> model_on(Backend& backend, const Spec& spec) {
-  auto made = make_model(random_bundle(spec, 5), backend, kLimits, Precision::kBf16);
+  auto made = make_model(random_bundle(spec, 5), backend, kWholeLimits, Precision::kBf16);
   EXPECT_TRUE(made.ok());
   return std::move(made).value();
 }
@@ -137,7 +138,7 @@ Outcome run(Model& model, const std::vector<SlotId>& slots, int steps, int launc
 }
 
 std::vector<SlotId> some_slots(int count) {
-  std::vector<SlotId> slots(kLimits.slots);
+  std::vector<SlotId> slots(kWholeLimits.slots);
   std::iota(slots.begin(), slots.end(), 0);
   std::shuffle(slots.begin(), slots.end(), std::mt19937(static_cast<uint32_t>(count)));
   slots.resize(count);
@@ -214,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(
 int batches_taken_whole(const Spec& spec, Precision precision, const CudaOptions& options) {
   const auto device = cuda::make_host_backend(options);
   RecordingBackend backend(*device);
-  auto model = make_model(random_bundle(spec, 5), backend, kLimits, precision);
+  auto model = make_model(random_bundle(spec, 5), backend, kWholeLimits, precision);
   run(**model, {3}, 1, 1);
   return backend.whole_batches;
 }

@@ -29,7 +29,7 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::string kKey = record_key("model", "", "a");
+const std::string kLyingKey = record_key("model", "", "a");
 const std::string kTime = "*1\r\n:1000\r\n";
 constexpr int64_t kPatienceMs = 60000;
 
@@ -143,7 +143,7 @@ class LyingRedisTest : public ::testing::Test {
   // The status of a call that gets this answer.
   Status look(const LyingRedis::Answer& lie) {
     tell(lie);
-    return in_time([this] { return store_->look(kKey).status(); });
+    return in_time([this] { return store_->look(kLyingKey).status(); });
   }
 
   static Status in_time(const std::function<Status()>& call) {
@@ -229,9 +229,11 @@ TEST_F(LyingRedisTest, SilentAndSlowRepliesTimeOut) {
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
   status = look([](const auto&) { return "*2\r\n:1000\r\n$1000\r\nabc"; });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
-  const std::string seen = "*2\r\n:1000\r\n" + bulk(record_text(new_record({"m"}, 1000), kKey));
+  const std::string seen =
+      "*2\r\n:1000\r\n" + bulk(record_text(new_record({"m"}, 1000), kLyingKey));
   tell([=](const auto& words) { return words.size() == 4 ? seen : ":0\r\n"; });
-  status = in_time([&] { return store_->begin(kKey, {.owner = "m", .request = "x"}).status(); });
+  status =
+      in_time([&] { return store_->begin(kLyingKey, {.owner = "m", .request = "x"}).status(); });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"))
       << "others change the record all the time";
   redis_.pause_ms = 10;
@@ -246,9 +248,9 @@ TEST_F(LyingRedisTest, LeasesFollowTheTimeOfRedisAndNotTheClockOfTheServer) {
   ASSERT_EQ(begin_record(record, claim, 1000, 200, false).outcome, FenceOutcome::kOk);
   const auto begin = [&](int64_t now) {
     const std::string seen =
-        "*2\r\n:" + std::to_string(now) + "\r\n" + bulk(record_text(record, kKey));
+        "*2\r\n:" + std::to_string(now) + "\r\n" + bulk(record_text(record, kLyingKey));
     tell([seen](const auto& words) { return words.size() == 4 ? seen : ":1\r\n"; });
-    const auto begun = store_->begin(kKey, {.owner = "m", .request = "x"});
+    const auto begun = store_->begin(kLyingKey, {.owner = "m", .request = "x"});
     EXPECT_TRUE(begun.ok()) << begun.status().message();
     return begun.ok() ? *begun : Begun();
   };
@@ -271,7 +273,7 @@ TEST_F(LyingRedisTest, AnEndlessStateIsReadUntilItsReaderRefusesIt) {
   Record record;
   record.state = 1;
   Status status = in_time([&] {
-    return store_->load(kKey, record, [&](std::span<const std::byte> piece) {
+    return store_->load(kLyingKey, record, [&](std::span<const std::byte> piece) {
       bytes += piece.size();
       return bytes > 5000000 ? Status(Code::kInvalidArgument, "enough") : Status();
     });
@@ -279,7 +281,8 @@ TEST_F(LyingRedisTest, AnEndlessStateIsReadUntilItsReaderRefusesIt) {
   EXPECT_EQ(status.message(), "enough");
   for (const char* const lie : {"+OK\r\n", ":3\r\n", "*0\r\n"}) {
     tell([=](const auto&) { return lie; });
-    status = in_time([&] { return store_->load(kKey, record, [](auto) { return Status(); }); });
+    status =
+        in_time([&] { return store_->load(kLyingKey, record, [](auto) { return Status(); }); });
     EXPECT_EQ(status.code(), Code::kUnavailable) << lie;
   }
 }
@@ -294,7 +297,7 @@ TEST_F(LyingRedisTest, AWriteFailsWithoutTheExpectedReply) {
       if (words[0] == "SET") return set;
       return words[0] == "UNLINK" ? ":1\r\n" : words.size() == 4 ? kTime : swap;
     });
-    const auto made = store_->create(kKey, {"m"}, &snapshot);
+    const auto made = store_->create(kLyingKey, {"m"}, &snapshot);
     EXPECT_EQ(made.status().code(), Code::kUnavailable) << set << swap;
   }
 }

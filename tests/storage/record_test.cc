@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kKey = record_key("model", "ada", "a");
+const std::string kRecordKey = record_key("model", "ada", "a");
 
 Record some_record() {
   return {.epoch = 7,
@@ -34,16 +34,16 @@ Record some_record() {
 }
 
 TEST(RecordKey, DistinctPartsGiveDistinctKeys) {
-  EXPECT_TRUE(is_record_key(kKey));
-  EXPECT_NE(record_key("model", "ada", "b"), kKey);
-  EXPECT_NE(record_key("model", "adaa", ""), kKey);
-  EXPECT_NE(record_key("modelada", "", "a"), kKey);
-  EXPECT_FALSE(is_record_key(kKey + "0"));
-  EXPECT_FALSE(is_record_key("../" + kKey.substr(3)));
+  EXPECT_TRUE(is_record_key(kRecordKey));
+  EXPECT_NE(record_key("model", "ada", "b"), kRecordKey);
+  EXPECT_NE(record_key("model", "adaa", ""), kRecordKey);
+  EXPECT_NE(record_key("modelada", "", "a"), kRecordKey);
+  EXPECT_FALSE(is_record_key(kRecordKey + "0"));
+  EXPECT_FALSE(is_record_key("../" + kRecordKey.substr(3)));
 }
 
 TEST(Record, ReadsBackTheSame) {
-  const auto read = parse_record(record_text(some_record(), kKey), kKey);
+  const auto read = parse_record(record_text(some_record(), kRecordKey), kRecordKey);
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(*read, some_record());
 }
@@ -51,18 +51,18 @@ TEST(Record, ReadsBackTheSame) {
 TEST(Record, RecordsOfReleasesWithoutAnswersAreRead) {
   Record record = some_record();
   record.answer = {};
-  const std::string text = record_text(record, kKey);
+  const std::string text = record_text(record, kRecordKey);
   EXPECT_EQ(text.find("answer"), text.npos);
   EXPECT_EQ(text.find("stopped"), text.npos);
-  EXPECT_EQ(parse_record(text, kKey)->answer, SavedAnswer()) << "the call counts as ended";
+  EXPECT_EQ(parse_record(text, kRecordKey)->answer, SavedAnswer()) << "the call counts as ended";
 }
 
 TEST(Record, RecordsOfReleasesWithoutListsAreRead) {
   Record record = some_record();
   record.list = record.id = "";
-  const std::string text = record_text(record, kKey);
+  const std::string text = record_text(record, kRecordKey);
   EXPECT_EQ(text.find("\"list\""), text.npos);
-  EXPECT_EQ(*parse_record(text, kKey), record);
+  EXPECT_EQ(*parse_record(text, kRecordKey), record);
 }
 
 TEST(RecordList, BelongsToOneOwnerAndOneModel) {
@@ -81,52 +81,53 @@ TEST(RecordList, BelongsToOneOwnerAndOneModel) {
 }
 
 TEST(Record, RecordsOfVersion1AreRead) {
-  std::string text = record_text(some_record(), kKey);
+  std::string text = record_text(some_record(), kRecordKey);
   text.resize(text.find(",\"answer\""));
   text.replace(text.find("\"version\":2"), 11, "\"version\":1");
   text += R"(,"answer":"{\"y\":2}","list":")" + record_list("model", "ada") +
           R"(","id":"a","log":["{\"x\":1}",""]})" + "\n";
-  const auto read = parse_record(text, kKey);
+  const auto read = parse_record(text, kRecordKey);
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(*read, some_record());
 }
 
 TEST(Record, TruncatedRecordsAreRefused) {
-  const std::string whole = record_text(some_record(), kKey);
+  const std::string whole = record_text(some_record(), kRecordKey);
   for (size_t size = 0; size < whole.size(); ++size) {
-    EXPECT_EQ(parse_record(whole.substr(0, size), kKey).status().code(), Code::kDataLoss) << size;
+    EXPECT_EQ(parse_record(whole.substr(0, size), kRecordKey).status().code(), Code::kDataLoss)
+        << size;
   }
 }
 
 TEST(Record, TextsOfAnotherLengthAreRefused) {
-  const std::string whole = record_text(some_record(), kKey);
-  EXPECT_EQ(parse_record(whole + "x", kKey).status().code(), Code::kDataLoss);
-  EXPECT_EQ(parse_record(whole + "\n", kKey).status().code(), Code::kDataLoss);
+  const std::string whole = record_text(some_record(), kRecordKey);
+  EXPECT_EQ(parse_record(whole + "x", kRecordKey).status().code(), Code::kDataLoss);
+  EXPECT_EQ(parse_record(whole + "\n", kRecordKey).status().code(), Code::kDataLoss);
   std::string torn = whole;  // as a file system may leave it
   torn[whole.find("{\"x\":1}")] = '\0';
-  EXPECT_EQ(parse_record(torn, kKey).status().code(), Code::kDataLoss);
+  EXPECT_EQ(parse_record(torn, kRecordKey).status().code(), Code::kDataLoss);
 }
 
 TEST(Record, TextsMayHaveAnyBytesButNul) {
   Record record = some_record();
   record.answer.text = "\n\"\\\xff\n";
   record.log = {"\n", "{}\n{}", "\x01"};
-  EXPECT_EQ(*parse_record(record_text(record, kKey), kKey), record);
+  EXPECT_EQ(*parse_record(record_text(record, kRecordKey), kRecordKey), record);
 }
 
 TEST(Record, RecordsOfAnotherSessionAreRefused) {
   const std::string other = record_text(some_record(), record_key("model", "bob", "a"));
-  const Status status = parse_record(other, kKey).status();
+  const Status status = parse_record(other, kRecordKey).status();
   EXPECT_EQ(status.code(), Code::kDataLoss);
   EXPECT_THAT(status.message(), HasSubstr("of another session"));
 }
 
 TEST(Record, InvalidFieldsAreRefused) {
   const auto with = [](const std::string& found, const std::string& wrong) {
-    std::string text = record_text(some_record(), kKey);
+    std::string text = record_text(some_record(), kRecordKey);
     const size_t at = text.find(found);
     EXPECT_NE(at, text.npos) << found;
-    return parse_record(text.replace(at, found.size(), wrong), kKey).status();
+    return parse_record(text.replace(at, found.size(), wrong), kRecordKey).status();
   };
   EXPECT_TRUE(with("\"used\":50", "\"used\":51").ok());
   for (const auto& [found, wrong] : {std::pair("\"version\":2", "\"version\":3"),
@@ -174,7 +175,7 @@ TEST(Record, ALogBeyondItsBoundsIsRefused) {
   const auto with = [](size_t entries, int64_t bytes) {
     Record record = some_record();
     record.log.assign(entries, std::string(static_cast<size_t>(bytes), '"'));
-    return parse_record(record_text(record, kKey), kKey).status().code();
+    return parse_record(record_text(record, kRecordKey), kRecordKey).status().code();
   };
   EXPECT_EQ(with(kMostLogEntries, 1), Code::kOk);
   EXPECT_EQ(with(kMostLogEntries + 1, 1), Code::kDataLoss);
@@ -182,14 +183,15 @@ TEST(Record, ALogBeyondItsBoundsIsRefused) {
   EXPECT_EQ(with(2, kMostLogBytes / 2 + 1), Code::kDataLoss);
   Record record = some_record();
   record.log.clear();
-  EXPECT_EQ(parse_record(record_text(record, kKey), kKey).status().code(), Code::kDataLoss);
+  EXPECT_EQ(parse_record(record_text(record, kRecordKey), kRecordKey).status().code(),
+            Code::kDataLoss);
 }
 
 TEST(Record, AnAnswerBeyondItsBoundIsRefused) {
   for (const int64_t more : {0, 1}) {
     Record record = some_record();
     record.answer.text.assign(static_cast<size_t>(kMostAnswerBytes + more), '"');
-    const auto read = parse_record(record_text(record, kKey), kKey);
+    const auto read = parse_record(record_text(record, kRecordKey), kRecordKey);
     EXPECT_EQ(read.status().code(), more == 0 ? Code::kOk : Code::kDataLoss);
   }
 }
@@ -198,9 +200,9 @@ TEST(Record, TheLargestRecordIsRead) {
   Record record = some_record();
   record.answer.text.assign(static_cast<size_t>(kMostAnswerBytes), '"');
   record.log.assign(kMostLogEntries, std::string(kMostLogBytes / kMostLogEntries, '"'));
-  const std::string text = record_text(record, kKey);
+  const std::string text = record_text(record, kRecordKey);
   EXPECT_LE(std::ssize(text), kMostRecordBytes);
-  EXPECT_TRUE(parse_record(text, kKey).ok());
+  EXPECT_TRUE(parse_record(text, kRecordKey).ok());
 }
 
 TEST(Record, ARecreatedSessionHasNewEpochs) {

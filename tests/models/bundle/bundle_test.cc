@@ -126,13 +126,13 @@ TEST(Bundle, ProjectionsThatWereNeverDrawnAreRefused) {
 }
 
 // A change to the tensors of a valid file, and the texts that the error must contain.
-struct Fault {
+struct TensorFault {
   const char* name;
   std::function<void(std::map<std::string, RawTensor>&)> change;
   std::vector<const char*> wants;  // in addition to the file
 };
 
-std::vector<Fault> tensor_faults() {
+std::vector<TensorFault> tensor_faults() {
   using Raw = std::map<std::string, RawTensor>;
   const std::string query = "transformer.layers.1.attention.query_projection.weight";
   const std::string nan(4, '\xff');
@@ -190,7 +190,7 @@ std::vector<Fault> tensor_faults() {
 TEST(Bundle, NamesTensorExpectedAndFound) {
   const Spec spec = small_image_spec();
   const TensorMap tensors = random_tensors(spec, 1);
-  for (const Fault& fault : tensor_faults()) {
+  for (const TensorFault& fault : tensor_faults()) {
     SCOPED_TRACE(fault.name);
     const TempDir directory;
     write_bundle(directory.path(), spec, tensors);

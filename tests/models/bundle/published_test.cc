@@ -22,7 +22,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr const char* kFile = "config.json";
+constexpr const char* kPublishedFile = "config.json";
 
 // A file of flash-linear-attention, without most of the keys that do not describe the network.
 constexpr const char* kRwkv7 = R"({
@@ -94,10 +94,10 @@ StoredTensors stored_tensors(const Spec& spec) {
 }
 
 Result<Spec> read(const std::string& json, const StoredTensors& tensors) {
-  const Result<Json> tree = parse_published(json, kFile);
+  const Result<Json> tree = parse_published(json, kPublishedFile);
   EXPECT_TRUE(tree.ok()) << tree.status().message();
   EXPECT_TRUE(is_published(*tree));
-  return published_spec(*tree, tensors, "model.safetensors", kFile);
+  return published_spec(*tree, tensors, "model.safetensors", kPublishedFile);
 }
 
 void expect_spec(const std::string& json, const Spec& expected) {
@@ -109,7 +109,7 @@ void expect_spec(const std::string& json, const Spec& expected) {
 
 // `json` with one more member, which replaces a member of the same name.
 std::string with(const std::string& json, const std::string& member) {
-  Json tree = *parse_published(json, kFile);
+  Json tree = *parse_published(json, kPublishedFile);
   tree.merge_patch(Json::parse("{" + member + "}"));
   return tree.dump();
 }
@@ -188,9 +188,9 @@ struct Refusal {
 
 // Expects that `one.json` with its changed member is refused with the message.
 void expect_refused(const Refusal& one) {
-  Json tree = *parse_published(one.json, kFile);
-  tree.merge_patch(*parse_published("{" + std::string(one.member) + "}", kFile));
-  const Result<Spec> spec = published_spec(tree, one.tensors, "model.safetensors", kFile);
+  Json tree = *parse_published(one.json, kPublishedFile);
+  tree.merge_patch(*parse_published("{" + std::string(one.member) + "}", kPublishedFile));
+  const Result<Spec> spec = published_spec(tree, one.tensors, "model.safetensors", kPublishedFile);
   ASSERT_EQ(spec.status().code(), Code::kInvalidArgument) << one.member;
   EXPECT_THAT(spec.status().message(), HasSubstr(one.message)) << one.member;
   EXPECT_THAT(spec.status().message(), testing::StartsWith("config.json: "));
@@ -316,8 +316,9 @@ TEST(Published, TensorsThatDisagreeAreNamed) {
 TEST(Published, ALimitOfDtMayBeInfinite) {
   const Spec expected = spec_of(mamba2_sizes(Mamba2Names::kHuggingFace));
   for (const char* const most : {"Infinity", R"({"__float__": "Infinity"})", "1e30", "2e9"}) {
-    Json config = *parse_published(kMamba2, kFile);
-    config["time_step_limit"] = *parse_published("[0.0, " + std::string(most) + "]", kFile);
+    Json config = *parse_published(kMamba2, kPublishedFile);
+    config["time_step_limit"] =
+        *parse_published("[0.0, " + std::string(most) + "]", kPublishedFile);
     expect_spec(config.dump(), expected);
   }
   EXPECT_FALSE(read(with(kMamba2, R"("time_step_limit": [{"__float__": "-Infinity"}, 1])"),
@@ -327,18 +328,18 @@ TEST(Published, ALimitOfDtMayBeInfinite) {
 
 TEST(Published, InfinityAndNanAreRead) {
   const auto tree = parse_published(
-      R"({"a": [Infinity, -Infinity, NaN], "b": "Infinity \" NaN", "NaN": "\\"})", kFile);
+      R"({"a": [Infinity, -Infinity, NaN], "b": "Infinity \" NaN", "NaN": "\\"})", kPublishedFile);
   ASSERT_TRUE(tree.ok()) << tree.status().message();
   EXPECT_EQ((*tree)["a"], (Json{"Infinity", "-Infinity", "NaN"}));
   EXPECT_EQ((*tree)["b"], "Infinity \" NaN");
   EXPECT_EQ((*tree)["NaN"], "\\");
-  EXPECT_FALSE(parse_published("{\"a\": Infinit}", kFile).ok());
-  EXPECT_FALSE(parse_published("{\"a\": \"\\", kFile).ok());
+  EXPECT_FALSE(parse_published("{\"a\": Infinit}", kPublishedFile).ok());
+  EXPECT_FALSE(parse_published("{\"a\": \"\\", kPublishedFile).ok());
 }
 
 TEST(Published, AFaultIsReportedAtItsPlace) {
   const auto fault = [](const char* json) {
-    return parse_published(json, kFile).status().message();
+    return parse_published(json, kPublishedFile).status().message();
   };
   EXPECT_THAT(fault("{\"a\": [0.0, Infinity],\n \"b\": [-Infinity, NaN],\n \"c\": 1,\n}"),
               HasSubstr("line 4, column 1"));
@@ -372,7 +373,7 @@ TEST_F(PublishedDirectory, IsServedUnchanged) {
   EXPECT_EQ(bundle.spec.text, TextKind::kNone);
   EXPECT_FALSE(bundle.spec.begin.has_value());
   // The spec that a client gets can be parsed by the client.
-  EXPECT_TRUE(parse_spec(spec_to_json(bundle.spec), kFile).ok());
+  EXPECT_TRUE(parse_spec(spec_to_json(bundle.spec), kPublishedFile).ok());
 }
 
 // Every config.json of Mamba-2 has an Infinity, but the error must not be about that.
@@ -401,7 +402,7 @@ TEST_F(PublishedDirectory, GenerationConfigNamesTheValuesThatEndTexts) {
 
 // As in Qwen3.5, whose config.json also describes a vision model.
 TEST(Published, EosIsReadFromTheTextConfigUnlessItIsOutside) {
-  const std::string file = kFile;
+  const std::string file = kPublishedFile;
   const auto eos = [&](const char* config) { return published_eos(Json::parse(config), file); };
   EXPECT_EQ(*eos(R"({"text_config": {"eos_token_id": 7}})"), std::vector<int64_t>{7});
   EXPECT_EQ(*eos(R"({"eos_token_id": null, "text_config": {"eos_token_id": [7, 3]}})"),

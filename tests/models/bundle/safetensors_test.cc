@@ -18,7 +18,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kFile = "some/model.safetensors";
+constexpr const char* kTensorFile = "some/model.safetensors";
 
 struct Fault {
   const char* name;
@@ -193,7 +193,7 @@ std::vector<Fault> layout_faults() {
 void expect_faults(const std::vector<Fault>& faults) {
   for (const Fault& fault : faults) {
     SCOPED_TRACE(fault.name);
-    const auto tensors = parse_safetensors_header(fault.header, fault.data_bytes, kFile);
+    const auto tensors = parse_safetensors_header(fault.header, fault.data_bytes, kTensorFile);
     ASSERT_FALSE(tensors.ok());
     EXPECT_EQ(tensors.status().code(), Code::kInvalidArgument);
     EXPECT_THAT(tensors.status().message(), testing::StartsWith("some/model.safetensors: "));
@@ -212,7 +212,7 @@ TEST(SafetensorsHeader, NamesTheFaultOfTheLayout) { expect_faults(layout_faults(
 TEST(SafetensorsHeader, BoundsTheNumberOfValues) {
   std::string header = "{\"a\":{\"shape\":[0";
   for (int i = 0; i < (1 << 20); ++i) header += ",0";
-  const auto tensors = parse_safetensors_header(header + "]}}", 0, kFile);
+  const auto tensors = parse_safetensors_header(header + "]}}", 0, kTensorFile);
   ASSERT_FALSE(tensors.ok());
   EXPECT_THAT(tensors.status().message(), HasSubstr("more than 1048576 JSON values"));
 }
@@ -222,7 +222,7 @@ TEST(SafetensorsHeader, ReadsWellFormedHeaders) {
       R"({"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16]},"none":{"dtype":"F32","shape":[0,7],)"
       R"("data_offsets":[4,4]},"__metadata__":{"format":"pt"},"a\u00e9":{"shape":[],"data_offsets":[0,4],)"
       R"("dtype":"F32"},"last":{"dtype":"F16","shape":[0],"data_offsets":[16,16]}}   )";
-  const auto tensors = parse_safetensors_header(header, 16, kFile);
+  const auto tensors = parse_safetensors_header(header, 16, kTensorFile);
   ASSERT_TRUE(tensors.ok()) << tensors.status().message();
   ASSERT_EQ(tensors->size(), 4U);
   const StoredTensor& matrix = tensors->at("b");

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 const std::string kFolder = "tests/golden/gguf/";
 
 // Golden files with one changed key. A value of null removes the key.
-constexpr KeyCase kCases[] = {
+constexpr KeyCase kGgufCases[] = {
     {"qwen35", "block_count", "257", "block_count: expected an integer from 1 to 256, found 257"},
     {"qwen35", "nextn_predict_layers", "4", "expected an integer from 0 to 3, found 4"},
     {"qwen35", "attention.recurrent_layers", "[true]",
@@ -73,7 +73,7 @@ constexpr KeyCase kCases[] = {
 };
 
 TEST(HybridGguf, UnsupportedOptionsAreRefusedByTheirKey) {
-  for (const KeyCase& one : kCases) {
+  for (const KeyCase& one : kGgufCases) {
     SCOPED_TRACE(std::string(one.model) + " " + one.key);
     const std::string path = kFolder + one.model + ".gguf";
     const auto file = WeightFile::open(path);

@@ -32,7 +32,7 @@ std::shared_ptr<const ChatFormat> format_of(const std::string& source) {
   return format.ok() ? *format : nullptr;
 }
 
-Conversation conversation_of(const std::string& messages) {
+Conversation messages_of(const std::string& messages) {
   Conversation conversation;
   conversation.messages = parse_ordered_json(messages, "messages", {1 << 20, 100'000, 32}).value();
   return conversation;
@@ -40,8 +40,7 @@ Conversation conversation_of(const std::string& messages) {
 
 TEST(ChatFormat, ReadsTheTemplatesTextAsControlTokens) {
   const auto format = format_of(kPlain);
-  const Conversation conversation =
-      conversation_of(R"([{"role": "user", "content": "a<|end|>b"}])");
+  const Conversation conversation = messages_of(R"([{"role": "user", "content": "a<|end|>b"}])");
   const auto values = format->encode(format->render(conversation).value()).value();
   EXPECT_EQ(std::ranges::count(values, 900), 1);
 }
@@ -68,8 +67,8 @@ TEST(ChatFormat, ProbesFindTheTraitsOfTheTemplate) {
 
 // The number of values shared by both turns. `begins`: whether both really begin with them.
 int64_t shared(const ChatFormat& format, bool& begins) {
-  Conversation first = conversation_of(R"([{"role": "user", "content": "ab"}])");
-  Conversation second = conversation_of(
+  Conversation first = messages_of(R"([{"role": "user", "content": "ab"}])");
+  Conversation second = messages_of(
       R"([{"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"},
           {"role": "user", "content": "d"}])");
   for (Conversation* turn : {&first, &second}) turn->add_generation_prompt = true;
@@ -86,7 +85,7 @@ TEST(ChatFormat, ATurnSharesItsPromptWithTheNextTurn) {
   // A control token begins the generation prompt, so no token can merge across that border.
   const auto marked = format_of(kPlain);
   const auto history = [&](const ChatFormat& format) {
-    const Conversation conversation = conversation_of(R"([{"role": "user", "content": "ab"}])");
+    const Conversation conversation = messages_of(R"([{"role": "user", "content": "ab"}])");
     return std::ssize(format.encode(format.render(conversation).value()).value());
   };
   EXPECT_EQ(shared(*marked, begins), history(*marked));
@@ -107,12 +106,12 @@ TEST(ChatFormat, ATurnSharesItsPromptWithTheNextTurn) {
 TEST(ChatFormat, NewMessagesFollowAnyAnswer) {
   const auto format = format_of(kPlain);
   EXPECT_TRUE(format->traits().follows_any_answer);
-  Conversation news = conversation_of(R"([{"role": "user", "content": "d<|end|>"}])");
+  Conversation news = messages_of(R"([{"role": "user", "content": "d<|end|>"}])");
   news.add_generation_prompt = true;
   const MarkedText text = format->render_next(news).value();
   EXPECT_EQ(text.bytes, "<|end|>\n<|pause|>user\nd<|end|><|end|>\n<|pause|>assistant\n");
   EXPECT_EQ(std::ranges::count(format->encode(text).value(), 900), 2) << "a user wrote the other";
-  Conversation whole = conversation_of(
+  Conversation whole = messages_of(
       R"([{"role": "system", "content": "a"}, {"role": "user", "content": "b"},
           {"role": "assistant", "content": "c"}, {"role": "user", "content": "d<|end|>"}])");
   whole.add_generation_prompt = true;
@@ -129,7 +128,7 @@ TEST(ChatFormat, DetectsMessagesThatDependOnEarlierOnes) {
       "{% for m in messages %}{{ loop.index }}: {{ m.content }}\n{% endfor %}"
       "{% if add_generation_prompt %}go{% endif %}");
   EXPECT_FALSE(format->traits().follows_any_answer);
-  const auto text = format->render_next(conversation_of(R"([{"role": "user", "content": "a"}])"));
+  const auto text = format->render_next(messages_of(R"([{"role": "user", "content": "a"}])"));
   ASSERT_FALSE(text.ok());
   EXPECT_THAT(text.status().message(), HasSubstr("depends on earlier ones"));
 }
@@ -155,7 +154,7 @@ TEST(ChatFormat, TheBuiltInTemplateHasToolsAsItsAuthorDescribesThem) {
   EXPECT_TRUE(format->traits().tools_change_prompt);
   EXPECT_THAT(format->traits().call_without_content.value_or(""),
               HasSubstr("```json\n{\"name\": "));
-  Conversation conversation = conversation_of(
+  Conversation conversation = messages_of(
       R"([{"role": "system", "content": "Be\n\nkind."}, {"role": "user", "content": "a"},
           {"role": "assistant", "content": null, "tool_calls": [
             {"function": {"name": "f", "arguments": "{\"k\": \"User: b\"}"}}]},
@@ -179,7 +178,7 @@ TEST(ChatFormat, TheBuiltInTemplateHasToolsAsItsAuthorDescribesThem) {
 }
 
 TEST(ChatFormat, AdaptsMessagesToTheTemplate) {
-  const auto text = format_of(kPlain)->render(conversation_of(
+  const auto text = format_of(kPlain)->render(messages_of(
       R"([{"role": "developer", "content": [{"type": "text", "text": "a"},
                                             {"type": "text", "text": "b"}]},
           {"role": "assistant", "content": null, "tool_calls": [
@@ -198,7 +197,7 @@ TEST(ChatFormat, DoesNotChangeMessagesThatTheTemplateSupports) {
       "{% else %}{% for part in m.content or [] %}{{ m.role ~ part.text }},{% endfor %}{% endif %}"
       "{{ m.tool_calls[0].function.arguments|tojson if m.tool_calls }}"
       "{{ '!' if m.role == 'developer' }}{% endfor %}");
-  const auto text = format->render(conversation_of(
+  const auto text = format->render(messages_of(
       R"([{"role": "developer", "content": [{"type": "text", "text": "a"},
                                             {"type": "text", "text": "b"}]},
           {"role": "assistant", "tool_calls": [{"function": {"arguments": ""}}]}])"));
@@ -212,7 +211,7 @@ TEST(ChatFormat, NamesArgumentsThatAreNotAnObject) {
     const std::string message =
         std::string(R"([{"role": "assistant", "tool_calls": [{"function": {"arguments": ")") +
         arguments + R"("}}]}])";
-    const auto text = format->render(conversation_of(message));
+    const auto text = format->render(messages_of(message));
     ASSERT_FALSE(text.ok()) << arguments;
     EXPECT_THAT(text.status().message(), HasSubstr("messages[0].tool_calls[0].function.arguments"));
   }

@@ -41,7 +41,7 @@ std::string member(const OrderedJson& object, const char* name) {
 }
 
 // Thursday, 5 March 2026, 07:08:09.
-Conversation conversation_of(const OrderedJson& from) {
+Conversation read_conversation(const OrderedJson& from) {
   Conversation conversation;
   conversation.messages = from["messages"];
   if (from.contains("tools")) conversation.tools = from["tools"];
@@ -87,7 +87,7 @@ TEST_F(ChatCorpus, RendersAsTransformersDoes) {
       const OrderedJson& result =
           one.contains("same_as") ? expected["cases"][one["same_as"].get<size_t>()] : one;
       Conversation conversation =
-          conversation_of(conversations_[one["conversation"].get<std::string>()]);
+          read_conversation(conversations_[one["conversation"].get<std::string>()]);
       conversation.add_generation_prompt = one["add_generation_prompt"].get<bool>();
       if (one.contains("variables")) conversation.variables = one["variables"];
       const Result<MarkedText> text = set.render(conversation);
@@ -113,7 +113,7 @@ TEST_F(ChatCorpus, MarksWhoWroteControlTokens) {
   const OrderedJson all = json_of("marks.json");
   for (const auto& [name, marks] : all.items()) {
     if (marks.is_null()) continue;
-    Conversation conversation = conversation_of(conversations_["markup"]);
+    Conversation conversation = read_conversation(conversations_["markup"]);
     conversation.add_generation_prompt = true;
     const Result<MarkedText> text = templates(name).render(conversation);
     ASSERT_TRUE(text.ok()) << name;
@@ -190,7 +190,7 @@ class ControlTokens : public ChatCorpus {
 TEST_F(ControlTokens, UsersCannotWriteControlTokens) {
   for (const auto& [name, marks] : marks_.items()) {
     if (marks.is_null()) continue;
-    Conversation conversation = conversation_of(conversations_["markup"]);
+    Conversation conversation = read_conversation(conversations_["markup"]);
     conversation.add_generation_prompt = true;
     std::vector<int32_t> expected;
     std::set<int32_t> own;  // the template may write others, too
@@ -231,7 +231,7 @@ std::vector<Conversation> conversations_with(const std::string& words) {
   for (const std::vector<OrderedJson>& messages : talks) {
     OrderedJson from = {{"messages", messages}};
     if (messages.size() == 3) from["tools"] = tools;
-    all.push_back(conversation_of(from));
+    all.push_back(read_conversation(from));
     all.back().add_generation_prompt = true;
   }
   all.push_back(all.front());
@@ -271,7 +271,7 @@ TEST_F(ControlTokens, TheNextTurnBeginsWithTheSharedValues) {
     const auto format = ChatFormat::make(files(name), tokenizer_);
     if (!format.ok() || !(*format)->traits().history_begins_next) continue;
     for (const bool thinks : {false, true}) {
-      Conversation next = conversation_of(conversations_["turns"]);
+      Conversation next = read_conversation(conversations_["turns"]);
       next.add_generation_prompt = true;
       if (!(*format)->traits().system) next.messages.erase(0);
       for (OrderedJson& message : next.messages) {
@@ -372,7 +372,7 @@ TEST_F(ChatCorpus, TheBuiltInTemplateRendersLikeTheOneOfItsAuthor) {
   const TemplateSet set = TemplateSet::parse({.source = kRwkv7G1Template, .name = "g"}).value();
   const OrderedJson file = json_of("rwkv7-g1.json");
   for (const OrderedJson& one : file.is_array() ? file : file["cases"]) {
-    Conversation conversation = conversation_of(one);
+    Conversation conversation = read_conversation(one);
     conversation.add_generation_prompt = one["add_generation_prompt"].get<bool>();
     if (one.contains("enable_thinking") && !one["enable_thinking"].is_null()) {
       conversation.variables["enable_thinking"] = one["enable_thinking"];

@@ -1,4 +1,4 @@
-// Every bound of limits.h: the largest input is rendered, a larger one names the limit.
+// Every bound of limits.h: the largest input is render_status, a larger one names the limit.
 #include "models/template/limits.h"
 
 #include <gmock/gmock.h>
@@ -12,8 +12,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Status rendered(const std::string& source, const Conversation& conversation = {},
-                TimePoint until = TimePoint::max()) {
+Status render_status(const std::string& source, const Conversation& conversation = {},
+                     TimePoint until = TimePoint::max()) {
   const auto made = ChatTemplate::parse(source, "t");
   return made.ok() ? made->render(conversation, until).status() : made.status();
 }
@@ -25,19 +25,19 @@ std::string times(int64_t count, const std::string& text) {
 }
 
 void expect_limit(const std::string& source, int64_t limit) {
-  const Status status = rendered(source);
+  const Status status = render_status(source);
   EXPECT_EQ(status.code(), Code::kResourceExhausted) << status.message();
   EXPECT_THAT(status.message(), AllOf(HasSubstr("t"), HasSubstr(std::to_string(limit))));
 }
 
 TEST(TemplateLimits, Source) {
   const auto most = static_cast<size_t>(jinja::kMaxSourceBytes);
-  EXPECT_TRUE(rendered(std::string(most, 'x')).ok());
+  EXPECT_TRUE(render_status(std::string(most, 'x')).ok());
   expect_limit(std::string(most + 1, 'x'), jinja::kMaxSourceBytes);
 }
 
 TEST(TemplateLimits, Nodes) {
-  EXPECT_TRUE(rendered("{{ [" + times(10'000, "1,") + "]|length }}").ok());
+  EXPECT_TRUE(render_status("{{ [" + times(10'000, "1,") + "]|length }}").ok());
   expect_limit("{{ [" + times(60'000, "1,") + "]|length }}", jinja::kMaxNodes);
 }
 
@@ -45,20 +45,20 @@ TEST(TemplateLimits, Nesting) {
   const auto blocks = [](int count) {
     return times(count, "{% if 1 %}") + times(count, "{% endif %}");
   };
-  EXPECT_TRUE(rendered(blocks(jinja::kMaxNesting / 2)).ok());
+  EXPECT_TRUE(render_status(blocks(jinja::kMaxNesting / 2)).ok());
   expect_limit(blocks(jinja::kMaxNesting + 1), jinja::kMaxNesting);
   const auto lists = [](int count) {
     return "{{ " + times(count, "[") + times(count, "]") + " }}";
   };
-  EXPECT_TRUE(rendered(lists(jinja::kMaxNesting / 4)).ok());
+  EXPECT_TRUE(render_status(lists(jinja::kMaxNesting / 4)).ok());
   expect_limit(lists(jinja::kMaxNesting + 1), jinja::kMaxNesting);
 }
 
 TEST(TemplateLimits, Evaluations) {
   const std::string loop = "{% for i in range(1000) %}{% for j in range(";
-  EXPECT_TRUE(rendered(loop + "100) %}{% endfor %}{% endfor %}").ok());
+  EXPECT_TRUE(render_status(loop + "100) %}{% endfor %}{% endfor %}").ok());
   // On a slow machine, the limit of time is reached before the limit of evaluations.
-  const Status endless = rendered(loop + "100000) %}{{ j }}{% endfor %}{% endfor %}");
+  const Status endless = render_status(loop + "100000) %}{{ j }}{% endfor %}{% endfor %}");
   EXPECT_EQ(endless.code(), Code::kResourceExhausted) << endless.message();
   // A search through many bytes counts as many evaluations, although it takes little time.
   expect_limit(
@@ -69,7 +69,7 @@ TEST(TemplateLimits, Evaluations) {
 
 TEST(TemplateLimits, Time) {
   const Status late =
-      rendered("{% for i in range(9999) %}{{ i }}{% endfor %}", {}, TimePoint::min());
+      render_status("{% for i in range(9999) %}{{ i }}{% endfor %}", {}, TimePoint::min());
   EXPECT_EQ(late.code(), Code::kResourceExhausted);
   EXPECT_THAT(late.message(), HasSubstr("takes longer than it may"));
 }
@@ -79,7 +79,7 @@ TEST(TemplateLimits, MacroDepth) {
     return "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(" +
            std::to_string(depth) + ") }}";
   };
-  EXPECT_TRUE(rendered(macro(jinja::kMaxMacroDepth - 1)).ok());
+  EXPECT_TRUE(render_status(macro(jinja::kMaxMacroDepth - 1)).ok());
   expect_limit(macro(jinja::kMaxMacroDepth + 1), jinja::kMaxMacroDepth);
 }
 
@@ -87,7 +87,8 @@ TEST(TemplateLimits, Arguments) {
   const auto call = [](int64_t items) {
     return "{% set x = namespace() %}{{ 'x'.join(*[[]], *range(" + std::to_string(items) + ")) }}";
   };
-  EXPECT_THAT(rendered(call(jinja::kMaxArguments - 1)).message(), HasSubstr("too many arguments"));
+  EXPECT_THAT(render_status(call(jinja::kMaxArguments - 1)).message(),
+              HasSubstr("too many arguments"));
   expect_limit(call(jinja::kMaxArguments), jinja::kMaxArguments);
 }
 
@@ -96,12 +97,12 @@ TEST(TemplateLimits, DepthOfValues) {
     return "{% set n = namespace(x=[]) %}{% for i in range(" + std::to_string(depth) +
            ") %}{% set n.x = [n.x] %}{% endfor %}";
   };
-  EXPECT_TRUE(rendered(nested(jinja::kMaxValueDepth - 2)).ok());
+  EXPECT_TRUE(render_status(nested(jinja::kMaxValueDepth - 2)).ok());
   expect_limit(nested(jinja::kMaxValueDepth + 1), jinja::kMaxValueDepth);
 }
 
 TEST(TemplateLimits, Range) {
-  EXPECT_TRUE(rendered("{{ range(100000)|length }}").ok());
+  EXPECT_TRUE(render_status("{{ range(100000)|length }}").ok());
   expect_limit("{{ range(100001)|length }}", jinja::kMaxRange);
 }
 
@@ -110,7 +111,7 @@ TEST(TemplateLimits, Output) {
     return "{% set x = 'x' * 65536 %}{% for i in range(" + std::to_string(count) +
            ") %}{{ x }}{% endfor %}";
   };
-  const Status small = rendered(blocks(100)), large = rendered(blocks(257));
+  const Status small = render_status(blocks(100)), large = render_status(blocks(257));
   EXPECT_TRUE(small.ok()) << small.message();
   EXPECT_EQ(large.code(), Code::kResourceExhausted) << large.message();
 }
@@ -119,13 +120,13 @@ TEST(TemplateLimits, BytesOfValues) {
   const auto text = [](const char* megabytes) {
     return std::string("{% set x = 'x' * 100000 * 10 %}{% set y = x * ") + megabytes + " %}";
   };
-  EXPECT_EQ(rendered(text("4")).message(), "");
-  const Status large = rendered(text("17"));
+  EXPECT_EQ(render_status(text("4")).message(), "");
+  const Status large = render_status(text("17"));
   EXPECT_EQ(large.code(), Code::kResourceExhausted);
   EXPECT_THAT(large.message(), HasSubstr("the values of the template take more than"));
   Conversation long_one;  // each of its bytes allows 16 more
   long_one.messages = OrderedJson::array({{{"content", std::string(4 << 20, 'x')}}});
-  EXPECT_EQ(rendered(text("17"), long_one).message(), "");
+  EXPECT_EQ(render_status(text("17"), long_one).message(), "");
 }
 
 // Texts and lists that are made on the way count, too, before they become large.
@@ -135,13 +136,13 @@ TEST(TemplateLimits, BytesOfWhatIsMadeOnTheWay) {
       "%}";
   for (const std::string& source : {list + "{{ c }}", list + "{{ c|string|length }}",
                                     std::string("{{ ('\\n' * 1000 * 4000)|indent|length }}")}) {
-    const Status large = rendered(source);
+    const Status large = render_status(source);
     EXPECT_EQ(large.code(), Code::kResourceExhausted) << source;
     EXPECT_THAT(large.message(), HasSubstr("the values of the template take more than")) << source;
   }
-  EXPECT_EQ(rendered("{{ ('\\n' * 1000 * 10)|indent|length }}").message(), "");
-  EXPECT_EQ(rendered("{{ ('<' * 1000 * 1000)|e|length }}").message(), "");
-  EXPECT_EQ(rendered("{{ ('\\x01' * 1000 * 1000)|tojson|length }}").message(), "");
+  EXPECT_EQ(render_status("{{ ('\\n' * 1000 * 10)|indent|length }}").message(), "");
+  EXPECT_EQ(render_status("{{ ('<' * 1000 * 1000)|e|length }}").message(), "");
+  EXPECT_EQ(render_status("{{ ('\\x01' * 1000 * 1000)|tojson|length }}").message(), "");
 }
 
 // A template chooses the separators between the items of a list.
@@ -150,8 +151,8 @@ TEST(TemplateLimits, SeparatorsOfJson) {
     return "{% set x = 'x' * 100000 * 10 %}{{ (range(" + std::to_string(items) +
            ")|list)|tojson(separators=(x, ':')) }}";
   };
-  EXPECT_EQ(rendered(written(3)).message(), "");
-  const Status large = rendered(written(100'000));
+  EXPECT_EQ(render_status(written(3)).message(), "");
+  const Status large = render_status(written(100'000));
   EXPECT_EQ(large.code(), Code::kResourceExhausted) << large.message();
 }
 
@@ -162,13 +163,14 @@ TEST(TemplateLimits, QuadraticTemplatesEnd) {
     conversation.messages.push_back({{"role", "user"}, {"content", "x"}});
   }
   const TimePoint before = std::chrono::steady_clock::now();
-  const Status status = rendered(
+  const Status status = render_status(
       "{% for m in messages %}{% for n in messages[:loop.index] %}{{ n.content }}{% endfor %}"
       "{% endfor %}",
       conversation);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(20));
-  EXPECT_TRUE(rendered("{% for m in messages %}{{ m.content }}{% endfor %}", conversation).ok());
+  EXPECT_TRUE(
+      render_status("{% for m in messages %}{{ m.content }}{% endfor %}", conversation).ok());
 }
 
 // The schema of the tool has 1 MiB.
@@ -180,7 +182,7 @@ TEST(TemplateLimits, ALargeToolIsRendered) {
                                            {"description", std::string(60, 'd')}};
   }
   conversation.tools = OrderedJson::array({{{"parameters", properties}}});
-  EXPECT_EQ(rendered("{{ tools|tojson }}", conversation).message(), "");
+  EXPECT_EQ(render_status("{{ tools|tojson }}", conversation).message(), "");
 }
 
 }  // namespace

@@ -23,8 +23,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
-
 v1::ChatMessage message(const std::string& role, const std::string& content) {
   v1::ChatMessage made;
   made.set_role(role);

@@ -30,7 +30,7 @@ namespace reflection = grpc::reflection::v1alpha;
 using Reflection = reflection::ServerReflection;
 using ::testing::HasSubstr;
 
-grpc::Status call(TestServer& test, const std::string& method, const std::string& bytes) {
+grpc::Status call_bytes(TestServer& test, const std::string& method, const std::string& bytes) {
   return test.call_raw(method, bytes).status;
 }
 
@@ -58,9 +58,9 @@ TEST(Hostile, BytesThatDoNotParseAreInvalidArgument) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (const std::string& method : methods()) {
     // A length beyond the end of the message.
-    const grpc::Status status = call(test, method,
-                                     "\x0a\x7f"
-                                     "abc");
+    const grpc::Status status = call_bytes(test, method,
+                                           "\x0a\x7f"
+                                           "abc");
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
     EXPECT_THAT(status.error_message(), HasSubstr("do not parse")) << method;
     EXPECT_THAT(status.error_message(), HasSubstr("the request is not a runnel.v1."));
@@ -82,7 +82,7 @@ TEST(Hostile, ACallIsRefusedIfMemoryForItsRequestRunsOut) {
     grpc::Status status;
     {
       const AllocationLimit limit(250'000);
-      status = call(test, "/runnel.v1." + method, bytes);
+      status = call_bytes(test, "/runnel.v1." + method, bytes);
     }
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << method;
     EXPECT_THAT(status.error_message(), HasSubstr("no memory for this call")) << method;
@@ -233,7 +233,7 @@ TEST(Hostile, DescriptionsOfAModelCountAgainstCallBytes) {
   EXPECT_GE(model.described_bytes,
             static_cast<int64_t>(info.SpaceUsedLong() + info.ByteSizeLong()));
   for (const char* method : {"GetModel", "ListModels"}) {
-    const grpc::Status status = call(test, std::string("/runnel.v1.Models/") + method, "");
+    const grpc::Status status = call_bytes(test, std::string("/runnel.v1.Models/") + method, "");
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method;
     EXPECT_THAT(status.error_message(), HasSubstr("limits.call_bytes")) << method;
   }
@@ -244,7 +244,7 @@ TEST(Hostile, ManySmallFieldsAreRefusedBeforeTheyTakeMemory) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   std::string stops = generate_request({1}, 3).SerializeAsString();
   for (int i = 0; i < 400'000; ++i) stops += std::string("\x4a\x00", 2);  // stop = 9, empty
-  const grpc::Status status = call(test, "/runnel.v1.Inference/Generate", stops);
+  const grpc::Status status = call_bytes(test, "/runnel.v1.Inference/Generate", stops);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("too many small fields"));
   v1::GenerateRequest longest = generate_request(std::vector<int32_t>(500'000, 1), 1);
@@ -258,7 +258,7 @@ TEST(Hostile, ReflectionRefusesManySmallFields) {
   std::string fields;
   for (int i = 0; i < 500'000; ++i) fields += std::string("\x12\x00", 2);  // unknown, and empty
   const grpc::Status status =
-      call(test, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", fields);
+      call_bytes(test, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", fields);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), HasSubstr("the request has 1000000 bytes"));
   // A stream that waits for its next request holds no memory.
@@ -321,7 +321,7 @@ TEST(Hostile, AStringThatIsNotUtf8IsInvalidArgument) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   for (const std::string& method : methods()) {
     if (method.ends_with("ListModels")) continue;  // has no fields, so unknown ones are skipped
-    EXPECT_EQ(call(test, method, "\x0a\x02\xff\xfe").error_code(),
+    EXPECT_EQ(call_bytes(test, method, "\x0a\x02\xff\xfe").error_code(),
               grpc::StatusCode::INVALID_ARGUMENT)
         << method;
   }
@@ -421,7 +421,8 @@ TEST(Hostile, DamagedRequestsGetOnlyExpectedStatuses) {
   std::mt19937 random(23);
   for (int i = 0; i < 1500; ++i) {
     const std::string& method = methods()[random() % methods().size()];
-    const grpc::Status status = call(test, method, changed(seeds[random() % seeds.size()], random));
+    const grpc::Status status =
+        call_bytes(test, method, changed(seeds[random() % seeds.size()], random));
     EXPECT_TRUE(is_expected(status.error_code()))
         << method << " " << status.error_code() << " " << status.error_message();
     if (!status.ok()) {
@@ -433,9 +434,9 @@ TEST(Hostile, DamagedRequestsGetOnlyExpectedStatuses) {
 
 TEST(Hostile, UnknownMethodsAreUnimplemented) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
-  EXPECT_EQ(call(test, "/runnel.v1.Inference/Fork", "").error_code(),
+  EXPECT_EQ(call_bytes(test, "/runnel.v1.Inference/Fork", "").error_code(),
             grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(call(test, "/x/y", "").error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(call_bytes(test, "/x/y", "").error_code(), grpc::StatusCode::UNIMPLEMENTED);
   expect_serving(test);
 }
 

@@ -17,8 +17,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
-
 class SealTest : public ::testing::Test {
  protected:
   // Writes a key file of 32 equal bytes. Returns its path.

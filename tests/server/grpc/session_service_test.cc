@@ -56,7 +56,7 @@ TEST(Sessions, TheServerChoosesANameWhereThereIsNone) {
 }
 
 // Blocks a thread until a test opens it.
-struct Gate {
+struct WriterGate {
   void wait() {
     reached.set_value();
     opened.get_future().wait();
@@ -77,8 +77,8 @@ TEST(Sessions, AnswersWaitForTheirWriterWithoutDelayingTheScheduler) {
   const auto server = builder.BuildAndStart();
   const auto stub = v1::Sessions::NewStub(server->InProcessChannel({}));
 
-  const auto gate = std::make_shared<Gate>();
-  state.writer.post<&Gate::wait>(gate);
+  const auto gate = std::make_shared<WriterGate>();
+  state.writer.post<&WriterGate::wait>(gate);
   gate->reached.get_future().wait();
   const auto list = [&] {
     grpc::ClientContext context;

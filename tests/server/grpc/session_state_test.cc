@@ -21,9 +21,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
-constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
-
 // Makes a session that has read these values.
 void feed(TestServer& test, const std::string& id, const std::vector<int32_t>& values) {
   ASSERT_TRUE(test.create(id).ok());

@@ -24,8 +24,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr auto kAborted = grpc::StatusCode::ABORTED;
-
 class StoredAnswers : public ::testing::Test {
  protected:
   // A server with the shared store.

@@ -28,8 +28,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr auto kAborted = grpc::StatusCode::ABORTED;
-
 class StoredSessions : public ::testing::Test {
  protected:
   StoredSessions() {

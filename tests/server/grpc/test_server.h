@@ -23,6 +23,10 @@ namespace runnel {
 // A time that only a call or a wait that hangs reaches, however busy the machine is.
 inline constexpr std::chrono::milliseconds kCallPatience = std::chrono::minutes(10);
 
+inline constexpr auto kAborted = grpc::StatusCode::ABORTED;
+inline constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
+inline constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
+
 // All results of one Generate call, checked as they arrive: Queued, then Started, positions without
 // gaps, nothing after Finished.
 struct Generated {

@@ -20,7 +20,7 @@ std::vector<int32_t> values_of(const std::string& bytes) {
 }
 
 // The text of values that are bytes.
-std::string text_of(const std::vector<int32_t>& values) {
+std::string text_of_values(const std::vector<int32_t>& values) {
   Utf8Stream stream;
   std::string text;
   for (const int32_t value : values) stream.add(std::string(1, static_cast<char>(value)), text);
@@ -45,7 +45,7 @@ TEST(Text, TheJoinedPartsAreTheTextOfTheValues) {
     ASSERT_TRUE(out.status.ok()) << out.status.error_message();
     for (int sample = 0; sample < 3; ++sample) {
       ASSERT_EQ(out.values.at(sample).size(), 300U);
-      EXPECT_EQ(out.text.at(sample), text_of(out.values.at(sample))) << group;
+      EXPECT_EQ(out.text.at(sample), text_of_values(out.values.at(sample))) << group;
       EXPECT_EQ(out.finished.at(sample).usage().prompt_values(), 10);
     }
   }
@@ -136,7 +136,7 @@ TEST(Text, ACharacterCutByTheEndOfACallIsReplacedOnce) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const Generated out = test.generate(text_request("a", 1, seed));
     ASSERT_TRUE(out.status.ok());
-    EXPECT_EQ(out.text.at(0), text_of(out.values.at(0)));
+    EXPECT_EQ(out.text.at(0), text_of_values(out.values.at(0)));
     EXPECT_EQ(out.order.back(), "finished");
   }
 }

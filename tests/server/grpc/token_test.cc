@@ -19,9 +19,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
-constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
-
 class TokenTest : public ::testing::Test {
  protected:
   TokenTest() {

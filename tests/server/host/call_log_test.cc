@@ -42,13 +42,13 @@ std::optional<LoggedCall> logged(const GenerateRequest& request, const Started& 
   return call;
 }
 
-LoggedCall some_call() {
+LoggedCall some_logged() {
   auto call = logged(some_request(), started_at(9), {.sampled_values = 5, .position = 17});
   call->sampled = hash_with(kNoValues, 3);
   return *call;
 }
 
-Record record_with(const std::vector<std::string>& log, int64_t from = 9, int64_t to = 17) {
+Record record_of(const std::vector<std::string>& log, int64_t from = 9, int64_t to = 17) {
   Record record;
   record.epoch = 2;
   record.saved = 2;
@@ -59,8 +59,8 @@ Record record_with(const std::vector<std::string>& log, int64_t from = 9, int64_
 }
 
 TEST(CallLog, ReadsBackTheSame) {
-  const std::string entry = log_text(some_call(), "cpu");
-  const auto calls = read_log(record_with({entry}), "cpu");
+  const std::string entry = log_text(some_logged(), "cpu");
+  const auto calls = read_log(record_of({entry}), "cpu");
   ASSERT_TRUE(calls.ok()) << calls.status().message();
   ASSERT_EQ(calls->size(), 1U);
   const LoggedCall& call = calls->front();
@@ -76,63 +76,63 @@ TEST(CallLog, ReadsBackTheSame) {
   EXPECT_EQ(call.sampled, hash_with(kNoValues, 3));
   EXPECT_TRUE(call.request.ignore_eos) << "it ends by its number of values alone";
   EXPECT_FALSE(call.request.may_stop() || call.request.max_time);
-  EXPECT_TRUE(read_log(record_with({}, 9, 9), "cpu")->empty());
+  EXPECT_TRUE(read_log(record_of({}, 9, 9), "cpu")->empty());
 }
 
 TEST(CallLog, AnotherNumericsIdIsRefused) {
-  const std::string entry = log_text(some_call(), "cpu");
-  const Status status = read_log(record_with({entry}), "cuda").status();
+  const std::string entry = log_text(some_logged(), "cpu");
+  const Status status = read_log(record_of({entry}), "cuda").status();
   EXPECT_EQ(status.code(), Code::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("numerics id 'cpu', and this server computes 'cuda'"));
 }
 
 TEST(CallLog, TruncatedOrInconsistentLogsAreRefused) {
-  const std::string entry = log_text(some_call(), "cpu");
+  const std::string entry = log_text(some_logged(), "cpu");
   const auto refused = [](const Record& record) {
     const Status status = read_log(record, "cpu").status();
     EXPECT_EQ(status.code(), Code::kDataLoss) << status.message();
     return status.message();
   };
-  for (size_t size = 0; size < entry.size(); ++size) refused(record_with({entry.substr(0, size)}));
-  EXPECT_THAT(refused(record_with({entry, entry})), HasSubstr("entry 2: it does not begin at"));
-  EXPECT_THAT(refused(record_with({entry}, 8)), HasSubstr("begin at position 8"));
-  EXPECT_THAT(refused(record_with({entry}, 9, 18)), HasSubstr("ends at position 17, not at 18"));
+  for (size_t size = 0; size < entry.size(); ++size) refused(record_of({entry.substr(0, size)}));
+  EXPECT_THAT(refused(record_of({entry, entry})), HasSubstr("entry 2: it does not begin at"));
+  EXPECT_THAT(refused(record_of({entry}, 8)), HasSubstr("begin at position 8"));
+  EXPECT_THAT(refused(record_of({entry}, 9, 18)), HasSubstr("ends at position 17, not at 18"));
 }
 
 // Anyone who can write to the store can also write entries.
 TEST(CallLog, InvalidFieldsAreRefused) {
-  LoggedCall call = some_call();
+  LoggedCall call = some_logged();
   call.after = 9 + kMostLogValues + 1;
   const auto code = [](const LoggedCall& each) {
-    const Record record = record_with({log_text(each, "cpu")}, each.before, each.after);
+    const Record record = record_of({log_text(each, "cpu")}, each.before, each.after);
     return read_log(record, "cpu").status().code();
   };
   EXPECT_EQ(code(call), Code::kDataLoss) << "too many values";
-  call = some_call();
+  call = some_logged();
   EXPECT_EQ(code(call), Code::kOk);
   call.request.max_values = kMostLogValues + 1;
   EXPECT_EQ(code(call), Code::kDataLoss);
-  call = some_call();
+  call = some_logged();
   call.after = 8;
   EXPECT_EQ(code(call), Code::kDataLoss) << "backwards";
-  call = some_call();
+  call = some_logged();
   call.request.prompt = {-1};
   EXPECT_EQ(code(call), Code::kOk) << "the engine refuses it";
   call.request.prompt.assign(kMostLogValues + 1, 1);
   EXPECT_EQ(code(call), Code::kDataLoss);
-  call = some_call();
+  call = some_logged();
   call.request.penalties = std::make_shared<const Penalties>(
       Penalties{1.0F, 0.0F, 0.0F, std::vector<LogitBias>(301, {1, 1.0F})});
   EXPECT_EQ(code(call), Code::kDataLoss);
 }
 
 TEST(CallLog, InvalidNumbersAreRefused) {
-  const std::string entry = log_text(some_call(), "cpu");
+  const std::string entry = log_text(some_logged(), "cpu");
   const auto code = [&](const std::string& found, const std::string& wrong) {
     std::string text = entry;
     EXPECT_NE(text.find(found), text.npos) << found;
     text.replace(text.find(found), found.size(), wrong);
-    return read_log(record_with({text}), "cpu").status().code();
+    return read_log(record_of({text}), "cpu").status().code();
   };
   EXPECT_EQ(code("[3,1,4]", "[3,1,4]"), Code::kOk);
   for (const char* prompt : {"[2147483648]", "[-2147483649]", "[18446744073709551615]", "[1.5]",

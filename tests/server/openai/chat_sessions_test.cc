@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kPath = "/v1/chat/completions";
+const std::string kChatPath = "/v1/chat/completions";
 
 Json message(const char* role, const std::string& content) {
   return {{"role", role}, {"content", content}};
@@ -66,7 +66,7 @@ TEST(ChatSessions, TurnsEqualACompletionOfTheJoinedValues) {
   joined.add("[S]BE KIND\n[U]HI\n[A]");
   Json body = turn({message("system", "BE KIND"), message("user", "HI")});
   for (const int64_t given : {20, 10, 10}) {
-    const ApiAnswer answer = test.post(kPath, body);
+    const ApiAnswer answer = test.post(kChatPath, body);
     ASSERT_EQ(answer.status, 200) << answer.body;
     EXPECT_THAT(answer.head, HasSubstr("x-session-id: talk"));
     const std::vector<int32_t> said = ids_of(answer.body);
@@ -91,7 +91,7 @@ TEST(ChatSessions, AStreamIsTheSameTurn) {
   Joined joined;
   joined.add("[U]HI\n[A]");
   std::vector<int32_t> said;
-  for (const std::string& event : test.stream(turn_of_user("HI"), kPath)) {
+  for (const std::string& event : test.stream(turn_of_user("HI"), kChatPath)) {
     if (event == "[DONE]") continue;
     const Json chunk = Json::parse(event);
     for (const Json& id : chunk["choices"][0]["token_ids"]) said.push_back(id);
@@ -107,7 +107,7 @@ TEST(ChatSessions, AnAnswerThatEndedByATokenIsNotEndedAgain) {
   const OpenAiServer test(
       {}, chat_model(source, tokenizer_of("<|end|>", {{.text = "<|end|>", .value = kEnd}})));
   make_session(test);
-  const Json first = test.post(kPath, turn_of_user("HI", 3000)).body;
+  const Json first = test.post(kChatPath, turn_of_user("HI", 3000)).body;
   Joined joined;
   joined.add("[U]HI");
   joined.add(kEnd);
@@ -119,7 +119,7 @@ TEST(ChatSessions, AnAnswerThatEndedByATokenIsNotEndedAgain) {
   joined.add("[A]");
   Json body = turn_of_user("SO");
   body["ignore_eos"] = true;
-  const Json second = test.post(kPath, body).body;
+  const Json second = test.post(kChatPath, body).body;
   EXPECT_EQ(second["usage"]["prompt_tokens"], 9);
   EXPECT_EQ(ids_of(second), joined.completed(test));
 }
@@ -128,14 +128,14 @@ TEST(ChatSessions, AnAnswerThatEndedByATextIsNotEndedAgain) {
   // Each value is a letter and then the end of a turn in kChatTemplate.
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of("X\n[U]")));
   make_session(test);
-  const Json first = test.post(kPath, turn_of_user("HI")).body;
+  const Json first = test.post(kChatPath, turn_of_user("HI")).body;
   EXPECT_EQ(first["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(first["usage"]["completion_tokens"], 1);
   Joined joined;
   joined.add("[U]HI\n[A]");
   joined.add(ids_of(first));
   joined.add("SO\n[A]");
-  const Json second = test.post(kPath, turn_of_user("SO")).body;
+  const Json second = test.post(kChatPath, turn_of_user("SO")).body;
   EXPECT_EQ(second["usage"]["prompt_tokens"], 6);
   EXPECT_EQ(ids_of(second), joined.completed(test, 1));
 }
@@ -145,11 +145,11 @@ TEST(ChatSessions, AFinalMessageIsContinued) {
   make_session(test);
   Joined joined;
   joined.add("[U]HI\n[A]");
-  joined.add(ids_of(test.post(kPath, turn_of_user("HI")).body));
+  joined.add(ids_of(test.post(kChatPath, turn_of_user("HI")).body));
   joined.add("\n[U]SO\n[A]WELL, ");
   Json body = turn({message("user", "SO"), message("assistant", "WELL, ")});
   body["continue_final_message"] = true;
-  const Json answer = test.post(kPath, body).body;
+  const Json answer = test.post(kChatPath, body).body;
   EXPECT_EQ(answer["usage"]["prompt_tokens"], 16);
   EXPECT_EQ(ids_of(answer), joined.completed(test));
 }
@@ -159,7 +159,7 @@ TEST(ChatSessions, OtherCallsContinueTheSession) {
   make_session(test);
   Joined joined;
   joined.add("[U]HI\n[A]");
-  joined.add(ids_of(test.post(kPath, turn_of_user("HI")).body));
+  joined.add(ids_of(test.post(kChatPath, turn_of_user("HI")).body));
   ASSERT_EQ(test.post("/v1/sessions/talk/fork", {{"children", {"fork"}}}).status, 200);
   Joined forked = joined;
   joined.add("XY");
@@ -172,11 +172,11 @@ TEST(ChatSessions, OtherCallsContinueTheSession) {
   EXPECT_EQ(ids_of(completion), joined.completed(test, 4));
   joined.add(ids_of(completion));
   joined.add("\n[U]SO\n[A]");
-  EXPECT_EQ(ids_of(test.post(kPath, turn_of_user("SO")).body), joined.completed(test));
+  EXPECT_EQ(ids_of(test.post(kChatPath, turn_of_user("SO")).body), joined.completed(test));
   forked.add("\n[U]NO\n[A]");
   Json body = turn_of_user("NO");
   body["session"] = "fork";
-  EXPECT_EQ(ids_of(test.post(kPath, body).body), forked.completed(test));
+  EXPECT_EQ(ids_of(test.post(kChatPath, body).body), forked.completed(test));
 }
 
 TEST(ChatSessions, AConversationThatIsKeptIsContinued) {
@@ -184,7 +184,7 @@ TEST(ChatSessions, AConversationThatIsKeptIsContinued) {
   Json body = turn_of_user("HI");
   body.erase("session");
   body["keep"] = true;
-  const Json first = test.post(kPath, body).body;
+  const Json first = test.post(kChatPath, body).body;
   Joined joined;
   joined.add("[U]HI\n[A]");
   joined.add(ids_of(first));
@@ -193,7 +193,8 @@ TEST(ChatSessions, AConversationThatIsKeptIsContinued) {
   body["session"] = first["choices"][0]["session"];
   body["keep"] = false;
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(ids_of(test.post(kPath, body).body), joined.completed(test)) << "it does not move";
+    EXPECT_EQ(ids_of(test.post(kChatPath, body).body), joined.completed(test))
+        << "it does not move";
   }
 }
 
@@ -203,20 +204,20 @@ TEST(ChatSessions, LaterTurnsOfASessionWithToolsMayCallThem) {
   make_session(test);
   Json body = turn_of_user("HI", 1);
   body["tools"] = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
-  EXPECT_EQ(test.post(kPath, body).body["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(test.post(kChatPath, body).body["choices"][0]["finish_reason"], "length");
   body = turn({message("tool", "42")}, 1);
-  const Json choice = test.post(kPath, body).body["choices"][0];
+  const Json choice = test.post(kChatPath, body).body["choices"][0];
   EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "f");
   body["tool_choice"] = "none";
-  EXPECT_EQ(test.post(kPath, body).body["choices"][0]["message"]["content"], call);
+  EXPECT_EQ(test.post(kChatPath, body).body["choices"][0]["message"]["content"], call);
 }
 
 TEST(ChatSessions, FieldsOfTheFirstTurnAreRefusedLater) {
   const OpenAiServer test({}, chat_model());
   make_session(test);
-  ASSERT_EQ(test.post(kPath, turn_of_user("HI")).status, 200);
+  ASSERT_EQ(test.post(kChatPath, turn_of_user("HI")).status, 200);
   const ApiAnswer system =
-      test.post(kPath, turn({message("developer", "BE"), message("user", "A")}));
+      test.post(kChatPath, turn({message("developer", "BE"), message("user", "A")}));
   EXPECT_EQ(system.status, 400);
   EXPECT_EQ(system.error("param"), "messages");
   EXPECT_EQ(system.error("message"),
@@ -224,7 +225,7 @@ TEST(ChatSessions, FieldsOfTheFirstTurnAreRefusedLater) {
             "with the first messages");
   Json body = turn_of_user("SO");
   body["tools"] = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
-  const ApiAnswer tools = test.post(kPath, body);
+  const ApiAnswer tools = test.post(kChatPath, body);
   EXPECT_EQ(tools.status, 400);
   EXPECT_EQ(tools.error("param"), "tools");
   EXPECT_EQ(tools.error("message"),
@@ -242,27 +243,27 @@ TEST(ChatSessions, MisplacedMessagesAreRefusedWithTheReasonOfTheTemplate) {
                      "{{ raise_exception('roles alternate') }}{% endif %}{% endfor %}" +
                      kChatTemplate));
   make_session(test);
-  const ApiAnswer early = test.post(kPath, turn({message("tool", "42")}));
+  const ApiAnswer early = test.post(kChatPath, turn({message("tool", "42")}));
   EXPECT_EQ(early.status, 400);
   EXPECT_EQ(early.error("param"), "messages");
   EXPECT_EQ(early.error("message"),
             "messages cannot begin the session, which is empty: no call before");
   const Json answers = turn({message("assistant", "A"), message("user", "B")});
-  ASSERT_EQ(test.post(kPath, answers).status, 200);
-  const ApiAnswer late = test.post(kPath, answers);
+  ASSERT_EQ(test.post(kChatPath, answers).status, 200);
+  const ApiAnswer late = test.post(kChatPath, answers);
   EXPECT_EQ(late.status, 400);
   EXPECT_EQ(late.error("param"), "messages");
   EXPECT_EQ(late.error("message"),
             "messages cannot follow the last answer of the session: roles alternate; send the "
             "whole conversation without session");
-  const Json results = test.post(kPath, turn({message("tool", "42")})).body;
+  const Json results = test.post(kChatPath, turn({message("tool", "42")})).body;
   EXPECT_EQ(results["usage"]["prompt_tokens"], 10);
 }
 
 TEST(ChatSessions, ATemplateWhoseMessagesDependOnEarlierOnesTakesNoSession) {
   const OpenAiServer test({}, chat_model("{% for m in messages %}{{ loop.index }}: {{ m.content }}"
                                          "{{ '\\n' }}{% endfor %}"));
-  const ApiAnswer answer = test.post(kPath, turn_of_user("HI"));
+  const ApiAnswer answer = test.post(kChatPath, turn_of_user("HI"));
   EXPECT_EQ(answer.status, 400);
   EXPECT_EQ(answer.error("param"), "session");
   EXPECT_THAT(answer.error("message"), HasSubstr("send the whole conversation without session"));
@@ -270,13 +271,13 @@ TEST(ChatSessions, ATemplateWhoseMessagesDependOnEarlierOnesTakesNoSession) {
 
 TEST(ChatSessions, RefusalsNameTheField) {
   const OpenAiServer test({}, chat_model());
-  const ApiAnswer none = test.post(kPath, turn_of_user("HI"));
+  const ApiAnswer none = test.post(kChatPath, turn_of_user("HI"));
   EXPECT_EQ(none.status, 404);
   EXPECT_EQ(none.error("param"), "session");
   make_session(test);
   Json body = turn_of_user("HI");
   body["position"] = 3;
-  EXPECT_EQ(test.post(kPath, body).status, 409);
+  EXPECT_EQ(test.post(kChatPath, body).status, 409);
   EXPECT_EQ(test.get("/v1/sessions/talk").body["position"], 0);
 }
 

@@ -15,13 +15,7 @@ using ::testing::StartsWith;
 constexpr int kRoom = 64;         // values in a stream of narrow_model()
 constexpr int kManyValues = 300;  // more than a stream and an event have room for
 
-std::vector<int32_t> expected(const std::vector<int32_t>& prompt, int count, uint32_t sample = 0) {
-  return FakeModel::expected(byte_spec(), prompt, 7, sample, count);
-}
-
-std::string text_of(const std::vector<int32_t>& values) { return {values.begin(), values.end()}; }
-
-Json request(const Json& prompts, int64_t tokens) {
+Json list_request(const Json& prompts, int64_t tokens) {
   return {{"model", "fake"}, {"prompt", prompts}, {"max_tokens", tokens}, {"seed", 7}};
 }
 
@@ -36,7 +30,7 @@ ServedModel narrow_model(int slots, const Spec& spec = byte_spec()) {
 // Makes a session. It keeps its slot, because the server has no store.
 void keep_session(const OpenAiServer& test) {
   const int64_t before = test.sessions_free();
-  Json body = request({1}, 1);
+  Json body = list_request({1}, 1);
   body["keep"] = true;
   const ApiAnswer answer = test.complete(body);
   ASSERT_EQ(answer.status, 200) << answer.body;
@@ -63,7 +57,7 @@ void check_stream(const OpenAiServer& test, const Json& body) {
 
 TEST(Completions, SeveralPromptsHaveTheirChoicesInOrder) {
   const OpenAiServer test;
-  Json body = request({{3, 1}, {4}}, 5);
+  Json body = list_request({{3, 1}, {4}}, 5);
   body["n"] = 2;
   const ApiAnswer answer = test.complete(body);
   ASSERT_EQ(answer.status, 200) << answer.body;
@@ -72,7 +66,7 @@ TEST(Completions, SeveralPromptsHaveTheirChoicesInOrder) {
     const Json& choice = answer.body["choices"][i];
     EXPECT_EQ(choice["index"], i);
     const std::vector<int32_t> prompt = i < 2 ? std::vector{3, 1} : std::vector{4};
-    EXPECT_EQ(choice["text"], text_of(expected(prompt, 5, i % 2)));
+    EXPECT_EQ(choice["text"], bytes_of(expected_values(prompt, 5, i % 2)));
   }
   EXPECT_EQ(answer.body["usage"]["prompt_tokens"], 3);
   EXPECT_EQ(answer.body["usage"]["completion_tokens"], 20);
@@ -80,7 +74,7 @@ TEST(Completions, SeveralPromptsHaveTheirChoicesInOrder) {
 
 TEST(Completions, ARefusedPromptEndsAllPrompts) {
   const OpenAiServer test;
-  Json body = request({{1}, {100}}, 100000);
+  Json body = list_request({{1}, {100}}, 100000);
   for (const bool stream : {false, true}) {
     body["stream"] = stream;
     EXPECT_EQ(test.complete(body).status, 400);
@@ -90,7 +84,7 @@ TEST(Completions, ARefusedPromptEndsAllPrompts) {
 
 TEST(Completions, MorePromptsThanStatesAreReadInTurns) {
   const OpenAiServer test;
-  Json body = request(Json::array(), 5);
+  Json body = list_request(Json::array(), 5);
   body["n"] = 3;
   for (int i = 0; i < 20; ++i) body["prompt"].push_back({1, i});
   const ApiAnswer whole = test.complete(body);
@@ -99,7 +93,7 @@ TEST(Completions, MorePromptsThanStatesAreReadInTurns) {
   for (int i = 0; i < 60; ++i) {
     const Json& choice = whole.body["choices"][i];
     EXPECT_EQ(choice["index"], i);
-    EXPECT_EQ(choice["text"], text_of(expected({1, i / 3}, 5, i % 3))) << i;
+    EXPECT_EQ(choice["text"], bytes_of(expected_values({1, i / 3}, 5, i % 3))) << i;
   }
   EXPECT_EQ(whole.body["usage"]["completion_tokens"], 300);
   std::vector<std::string> streamed(60);
@@ -114,7 +108,7 @@ TEST(Completions, MorePromptsThanStatesAreReadInTurns) {
 
 TEST(Completions, APromptThatIsRefusedInItsTurnEndsTheAnswer) {
   const OpenAiServer test;
-  Json body = request({{1}, {100}, {2}}, 5);
+  Json body = list_request({{1}, {100}, {2}}, 5);
   body["n"] = 8;
   EXPECT_EQ(test.complete(body).error("param"), "prompt");
   const std::vector<std::string> events = test.stream(body);
@@ -127,7 +121,7 @@ TEST(Completions, APromptThatIsRefusedInItsTurnEndsTheAnswer) {
 TEST(Completions, AStreamOfPromptsBeginsWhileOneWaits) {
   const OpenAiServer test({}, narrow_model(4));
   keep_session(test);
-  Json body = request({{1}, {2}, {3}, {4}}, kManyValues);
+  Json body = list_request({{1}, {2}, {3}, {4}}, kManyValues);
   body["max_queue_time"] = 600;
   check_stream(test, body);
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 3; }));
@@ -137,7 +131,7 @@ TEST(Completions, AStreamOfPromptsBeginsWhileOneWaits) {
 TEST(Completions, AStreamOfPromptsBeginsWhileOneWaitsToBeScored) {
   const OpenAiServer test({}, narrow_model(2, fake_spec(0, true)));
   keep_session(test);
-  Json body = request(Json::array({"", "ab"}), kManyValues);
+  Json body = list_request(Json::array({"", "ab"}), kManyValues);
   body["echo"] = true;
   body["logprobs"] = 0;
   body["max_queue_time"] = 600;
@@ -148,7 +142,7 @@ TEST(Completions, AStreamOfPromptsBeginsWhileOneWaitsToBeScored) {
 TEST(Completions, APromptThatWaitsTooLongEndsAStreamThatHasBegun) {
   const OpenAiServer test({}, narrow_model(2));
   keep_session(test);
-  Json body = request({{1}, {2}}, 1 << 19);
+  Json body = list_request({{1}, {2}}, 1 << 19);
   body["max_queue_time"] = 0.05;
   const std::vector<std::string> events = test.stream(body);
   ASSERT_FALSE(events.empty());
@@ -161,7 +155,7 @@ TEST(Completions, AStreamDoesNotBeginWhileAllItsPromptsWait) {
   const OpenAiServer test({}, narrow_model(2));
   keep_session(test);
   keep_session(test);
-  Json body = request({{1}, {2}}, 5);
+  Json body = list_request({{1}, {2}}, 5);
   body["max_queue_time"] = 0.05;
   body["stream"] = true;
   const ApiAnswer refused = test.complete(body);

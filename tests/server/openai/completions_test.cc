@@ -20,12 +20,6 @@ using ::testing::StartsWith;
 
 const std::vector<int32_t> kPrompt = {3, 1, 4};
 
-std::vector<int32_t> expected(const std::vector<int32_t>& prompt, int count, uint32_t sample = 0) {
-  return FakeModel::expected(byte_spec(), prompt, 7, sample, count);
-}
-
-std::string text_of(const std::vector<int32_t>& values) { return {values.begin(), values.end()}; }
-
 Json request(int64_t tokens) {
   return {{"model", "fake"}, {"prompt", kPrompt}, {"max_tokens", tokens}, {"seed", 7}};
 }
@@ -40,7 +34,7 @@ TEST(Completions, AWholeAnswerHasTextReasonAndUsage) {
   EXPECT_EQ(answer.body["system_fingerprint"], "fake");
   ASSERT_EQ(answer.body["choices"].size(), 1U);
   const Json& choice = answer.body["choices"][0];
-  EXPECT_EQ(choice["text"], text_of(expected(kPrompt, 20)));
+  EXPECT_EQ(choice["text"], bytes_of(expected_values(kPrompt, 20)));
   EXPECT_EQ(choice["finish_reason"], "length");
   EXPECT_EQ(choice["logprobs"], Json());
   EXPECT_EQ(answer.body["usage"]["total_tokens"], 23);
@@ -50,7 +44,7 @@ TEST(Completions, AWholeAnswerHasTextReasonAndUsage) {
 TEST(Completions, APromptOfTextEqualsThePromptOfItsTokens) {
   const OpenAiServer test;
   Json by_text = request(10);
-  by_text["prompt"] = text_of(kPrompt);
+  by_text["prompt"] = bytes_of(kPrompt);
   EXPECT_EQ(test.complete(by_text).body["choices"], test.complete(request(10)).body["choices"]);
 }
 
@@ -92,7 +86,7 @@ TEST(Completions, AStreamIsTheWholeAnswerInPieces) {
 
 TEST(Completions, AStopTextEndsTheTextBeforeItself) {
   const OpenAiServer test;
-  const std::string all = text_of(expected(kPrompt, 60));
+  const std::string all = bytes_of(expected_values(kPrompt, 60));
   for (const size_t length : {1, 2, 5}) {
     Json body = request(60);
     const std::string stop = all.substr(30, length);
@@ -117,7 +111,7 @@ TEST(Completions, LogProbsAreOfEachTokenWithItsOffset) {
   body["logprobs"] = 3;
   const Json logprobs = test.complete(body).body["choices"][0]["logprobs"];
   std::vector<int32_t> known = kPrompt;
-  const std::vector<int32_t> values = expected(kPrompt, 8);
+  const std::vector<int32_t> values = expected_values(kPrompt, 8);
   for (size_t i = 0; i < 8; ++i) {
     known.push_back(values[i]);
     EXPECT_EQ(logprobs["tokens"][i], std::string(1, static_cast<char>(values[i])));
@@ -138,7 +132,7 @@ TEST(Completions, ASessionContinuesAtItsPosition) {
   more["position"] = first["position"];
   const Json second = test.complete(more).body["choices"][0];
   EXPECT_EQ(first["text"].get<std::string>() + second["text"].get<std::string>(),
-            text_of(expected(kPrompt, 10)));
+            bytes_of(expected_values(kPrompt, 10)));
   EXPECT_EQ(second["position"], 13);
   const ApiAnswer elsewhere = test.complete(more);
   EXPECT_EQ(elsewhere.status, 409) << elsewhere.body;

@@ -8,21 +8,17 @@
 namespace runnel {
 namespace {
 
-std::vector<int32_t> expected(const std::vector<int32_t>& prompt, int count, uint32_t sample = 0) {
-  return FakeModel::expected(byte_spec(), prompt, 7, sample, count);
+Json echo_request(int64_t tokens) {
+  return {{"model", "fake"}, {"max_tokens", tokens}, {"seed", 7}};
 }
-
-std::string text_of(const std::vector<int32_t>& values) { return {values.begin(), values.end()}; }
-
-Json request(int64_t tokens) { return {{"model", "fake"}, {"max_tokens", tokens}, {"seed", 7}}; }
 
 TEST(Completions, EchoBeginsWithThePrompt) {
   const OpenAiServer test;
-  Json body = request(4);
+  Json body = echo_request(4);
   body["echo"] = true;
   body["prompt"] = "ab";
   const std::string whole = test.complete(body).body["choices"][0]["text"];
-  EXPECT_EQ(whole, "ab" + text_of(expected({'a', 'b'}, 4)));
+  EXPECT_EQ(whole, "ab" + bytes_of(expected_values({'a', 'b'}, 4)));
   body["max_tokens"] = 0;
   const Json none = test.complete(body).body;
   EXPECT_EQ(none["choices"][0]["text"], "ab");
@@ -33,7 +29,7 @@ TEST(Completions, EchoBeginsWithThePrompt) {
 // whether the token is the most likely one. They sample at most one more token.
 TEST(Completions, AnEchoHasTheLogProbsOfThePrompt) {
   const OpenAiServer test;
-  Json body = request(0);
+  Json body = echo_request(0);
   body["echo"] = true;
   body["logprobs"] = 2;
   body["n"] = 2;
@@ -47,10 +43,10 @@ TEST(Completions, AnEchoHasTheLogProbsOfThePrompt) {
       const Json& choice = answer.body["choices"][i];
       std::vector<int32_t> known = prompts[i / 2];
       const size_t given = known.size();
-      for (const int32_t value : expected(known, static_cast<int>(more), i % 2)) {
+      for (const int32_t value : expected_values(known, static_cast<int>(more), i % 2)) {
         known.push_back(value);
       }
-      EXPECT_EQ(choice["text"], text_of(known));
+      EXPECT_EQ(choice["text"], bytes_of(known));
       const Json& logprobs = choice["logprobs"];
       ASSERT_EQ(logprobs["tokens"].size(), known.size());
       EXPECT_EQ(logprobs["token_logprobs"][0], Json()) << "nothing predicts it";
@@ -89,7 +85,7 @@ TEST(Completions, AnEchoLacksTheSpaceThatTheTokenizerPutsBeforeIt) {
   const OpenAiServer test({}, std::move(model));
   EXPECT_EQ(test.post("/tokenize", {{"prompt", "a"}}).body["tokens"], Json({95}));
   EXPECT_EQ(test.post("/detokenize", {{"tokens", {95, 95}}}).body["prompt"], "a a");
-  Json body = request(2);
+  Json body = echo_request(2);
   body["echo"] = true;
   for (const Json& prompt : {Json("a"), Json({95})}) {
     body["prompt"] = prompt;
@@ -106,7 +102,7 @@ TEST(Completions, AnEchoLacksTheSpaceThatTheTokenizerPutsBeforeIt) {
 // The engine would refuse this number of choices, but only after every choice has its echo.
 TEST(Completions, EchoesAreCountedBeforeTheyAreMade) {
   const OpenAiServer test(OpenAiServer::Options{.call_bytes = 7 << 20});
-  Json many = request(5);
+  Json many = echo_request(5);
   many["prompt"] = std::vector<int32_t>(30000, 1);
   many["n"] = 200;
   EXPECT_EQ(test.complete(many).error("param"), "n");
@@ -122,7 +118,7 @@ TEST(Completions, EchoesAreCountedBeforeTheyAreMade) {
 
 TEST(Completions, TheEventsOfEchoesAreCountedBeforeTheyAreMade) {
   const OpenAiServer test(OpenAiServer::Options{.call_bytes = 5'000'000});
-  Json body = request(0);
+  Json body = echo_request(0);
   body["prompt"] = std::vector<int32_t>(20000, 1);  // each is escaped as six bytes
   body["n"] = 8;
   body["echo"] = true;

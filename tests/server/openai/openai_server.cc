@@ -13,6 +13,13 @@ std::string ApiAnswer::error(const char* member) const {
 
 Spec byte_spec() { return fake_spec(); }
 
+std::vector<int32_t> expected_values(const std::vector<int32_t>& prompt, int count,
+                                     uint32_t sample) {
+  return FakeModel::expected(byte_spec(), prompt, 7, sample, count);
+}
+
+std::string bytes_of(const std::vector<int32_t>& values) { return {values.begin(), values.end()}; }
+
 OpenAiServer::OpenAiServer(const Options& options, std::function<void()> on_submit)
     : OpenAiServer(options, std::move(on_submit), byte_spec()) {}
 

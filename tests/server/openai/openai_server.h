@@ -64,5 +64,10 @@ class OpenAiServer {
 
 // The spec of the model.
 Spec byte_spec();
+// What the fake model of byte_spec() samples after `prompt` with seed 7.
+std::vector<int32_t> expected_values(const std::vector<int32_t>& prompt, int count,
+                                     uint32_t sample = 0);
+// The text of values of byte_spec().
+std::string bytes_of(const std::vector<int32_t>& values);
 
 }  // namespace runnel
