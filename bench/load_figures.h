@@ -37,8 +37,8 @@ struct LoadFigures {
 
   int64_t values = 0, messages = 0;  // of all calls; only messages with values
   int64_t good_values = 0;           // of calls that completed in full
-  // The sum, over the calls that completed in full, of the share of a call's values that arrived
-  // within the measured time.
+  // Each call that completed in full adds the share of its values that arrived within the measured
+  // time.
   double good_calls = 0;
 
   DurationHistogram first_value;  // from when the call was due to its first value

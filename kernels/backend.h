@@ -1,12 +1,12 @@
 // The operations of one device. The forward pass (models/) is written once on top of them.
 //
-// Sums: each output element is computed by the same operations in the same order, however many rows
-// a call has and wherever the row is among them. So the bits of a generation do not depend on the
+// Sums: each output element is computed by the same operations in the same order, regardless of the
+// number of rows and of the place of its row. So the bits of a generation do not depend on the
 // other generations in the batch. The exception is a backend with batch_changes_bits().
 //
-// Shapes are programming contracts (checks.h): a mismatch stops the process. After loading, every
-// operation only enqueues; on the CPU it runs at once. One thread calls a backend, except inside
-// run().
+// Shapes are programming contracts (checks.h): a mismatch stops the process. After loading, a
+// GPU's operations only enqueue work; the CPU's run at once. One thread calls a backend, except
+// inside run().
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ constexpr const char* device_name(DeviceKind kind) {
   return kind == DeviceKind::kCpu ? "cpu" : "cuda";
 }
 
-// The numbers to which a matrix product rounds its weights and inputs. Sums and all other
+// The number format to which a matrix product rounds its weights and inputs. Sums and all other
 // arithmetic are fp32.
 // - kInt8: a weight is an integer from -127 to 127 times the scale of its output. Inputs are bf16.
 // - kSplit: each number is the sum of two bf16 numbers. A product adds three of the four partial
@@ -152,7 +152,7 @@ struct Convolution {
   Activation activation = Activation::kSilu;
 
   int taps() const { return weight.rows; }
-  // Bytes of a slot's state, its last inputs fp32 [taps - 1][channels], oldest first.
+  // Bytes of a slot's state: its last inputs, fp32 [taps - 1][channels], oldest first.
   int64_t state_bytes() const { return int64_t{weight.rows - 1} * weight.cols * 4; }
 };
 
@@ -194,8 +194,8 @@ enum class Rule : uint8_t {
   kMamba1,
   // The gated linear family: GLA, RetNet, HGRN2, RWKV-5 and 6, DeltaNet, Gated DeltaNet, KDA.
   // Queries are scale * rotated(normalized(map(x))), keys the same without the scale. DecayKind
-  // says how w is computed. With the delta rule and beta = delta sigmoid(rate) (without a rate,
-  // delta):
+  // says how w is computed. With the delta rule and beta = delta sigmoid(rate), or beta = delta
+  // without a rate:
   //   a = w k, b = -beta k, and beta v for v.
   // With a bonus, y is read before the update: y = S^T q + (sum of q bonus k) v.
   kGated,
@@ -288,8 +288,8 @@ struct RecurrenceInputs {
   View q, k;  // [inputs, keys()]
   View v;     // [inputs, heads * dv]
   // With kGated, q, k, v, `decay` and `rate` may each have n < heads heads. Head h then uses their
-  // head h / (heads / n), or with GatedTerms::tiled_keys head h % n of q and k. There is no k with
-  // DecayKind::kSigmoid, and no `decay` with kConstant.
+  // head h / (heads / n). With GatedTerms::tiled_keys it uses head h % n of q and k instead. There
+  // is no k with DecayKind::kSigmoid, and no `decay` with kConstant.
   View gate = {};  // of kLinear if gated: [inputs, heads], before the sigmoid; of kMamba1: as v
 
   // Shape: [inputs, heads * dk] in kRwkv7, [inputs, heads] in kMamba2, [inputs, heads * dv] in
@@ -366,7 +366,7 @@ struct Head {
 // categorical heads use them.
 struct Recent {
   States states = {};  // where each slot keeps its recent values, i32 [room]
-  int room = 0;        // the most recent values of a slot that are kept; 0: none
+  int room = 0;        // how many recent values of a slot are kept; 0: none
   // The values that the rows consume. A row's values begin at index Rows::first. They are added to
   // the recent values of its slot, unless the row samples. kNoValue is the pending value, which is
   // already among the recent values. Null: all rows sample.
@@ -397,7 +397,6 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  // The device that operations run on.
   virtual DeviceKind device() const = 0;
 
   // Names everything that decides the bits of a model packed in this precision, such as
@@ -464,13 +463,13 @@ class Backend {
   // may keep the memory of a weight until the backend itself ends.
   virtual Weight pack(HostTensor weight, HostTensor bias, Precision precision) = 0;
 
-  // Takes a run of rows, [begin, end), through a step.
+  // Takes a run of rows, [begin, end), through a step. `lane` runs the operations on its thread.
   using Pass = std::function<void(Backend& lane, int begin, int end)>;
 
   // Takes a batch through one step or several: calls pass(lane, begin, end) for runs of rows that
-  // together are all rows, in any order, and returns when all calls have returned.
+  // together cover all rows, in any order, and returns when all calls have returned.
   // - Several threads call `pass` at the same time, and more than once for the same rows. So it may
-  //   only call operations of its lane, and each call must make the same ones in the same order.
+  //   only use operations of its lane, and must use the same ones in the same order each time.
   // - All inputs of a row are in one run.
   // - `work` is the number of multiply-adds of one input in the whole pass. The backend uses it to
   //   decide how to share the work. Bits do not depend on it.
@@ -485,10 +484,9 @@ class Backend {
 
   // Computes products with the same number of rows, in any order or at the same time. None may
   // write data that another one reads or writes. Each product has the same bits as if it were
-  // computed alone. A product with a second weight has the bits of two products, where the one with
-  // `up` has the other's result as its `times`.
+  // computed alone. A product with a second weight has the bits of two products: first that of
+  // `weight`, then that of `up`, with the first result as its `times`.
   virtual void matmuls(std::span<const Product> products) = 0;
-  // One product.
   void matmul(View x, const Weight& weight, End end, View out) {
     const Product product = {x, &weight, end, out};
     matmuls({&product, 1});
@@ -498,9 +496,9 @@ class Backend {
   // move while it is used.
   virtual Buffer expert_table(const Experts& /*experts*/) { return {}; }
 
-  // out += experts.factor * y, with the y of each row of x [inputs, in] by its scores fp32 [inputs,
-  // experts]. out [inputs, in] is neither x nor the scores. The contents of `room` are undefined
-  // before and after the call.
+  // out += experts.factor * y. Struct Experts defines y for a row of x [inputs, in] and its scores,
+  // fp32 [inputs, experts]. out [inputs, in] is neither x nor the scores. The contents of `room`
+  // are undefined before and after the call.
   virtual void experts(View x, View scores, const Experts& experts, const ExpertRoom& room,
                        View out) = 0;
 
@@ -519,7 +517,6 @@ class Backend {
   // Computes convolutions of the same rows, in any order or at the same time. None may write data
   // that another one reads or writes. Outputs and states of frozen rows stay as they are.
   virtual void convolves(Rows rows, std::span<const Convolved> all) = 0;
-  // One convolution.
   void convolve(Rows rows, View x, const Convolution& convolution, States states, View out) {
     const Convolved one = {x, &convolution, states, out};
     convolves(rows, {&one, 1});
@@ -527,7 +524,7 @@ class Backend {
 
   // The random features of queries and keys. x: fp32 [n, blocks * dk], a block for each head of the
   // queries, and then one for each head of the keys. out: fp32 [n, blocks * features.size()]. If
-  // there is a sigma, block b uses its row b % heads.
+  // features.sigma has data, block b uses its row b % heads.
   virtual void features(View x, const RandomFeatures& features, View out) = 0;
 
   // Advances each row's state over the row's inputs in order, and writes the attention outputs to
@@ -574,7 +571,6 @@ class Backend {
   // Copies bytes, within the backend or between it and the host. Ranges do not overlap.
   virtual void copy(Span from, Span to) = 0;
 
-  // Sets bytes to zero.
   virtual void zero(Span bytes) = 0;
 
   // How many calls of run() may be enqueued at once. If it is 1, run() returns when all is done.
