@@ -32,8 +32,8 @@ class Admission {
   void feed(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t> values,
             ScoredChunk answers, std::function<void(Result<ScoredChunk>)> done);
   // Admits a call that has waited for slots, when its turn has come, or ends it with the reason for
-  // a refusal. False, and nothing has changed: the call must keep waiting, because a call to
-  // another model has just taken the state that the account's quota had left.
+  // a refusal. False: the call must keep waiting, because a call to another model has just taken
+  // the state that the account's quota had left. At most spare sessions of the account have ended.
   bool go_on(QueuedCall& call);
 
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.

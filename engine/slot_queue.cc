@@ -104,7 +104,7 @@ void SlotQueue::forget(const QueuedCall& call) {
 }
 
 QueuedCall SlotQueue::take(QueuedCall& call) {
-  call.turns->served = ++turn_;
+  call.served = std::exchange(call.turns->served, ++turn_);
   const auto here =
       std::ranges::find_if(calls_, [&](const QueuedCall& other) { return &other == &call; });
   check(here != calls_.end(), "a call that is taken waits");
@@ -117,6 +117,7 @@ QueuedCall SlotQueue::take(QueuedCall& call) {
 
 void SlotQueue::restore(QueuedCall&& call) {
   turns_.try_emplace(call.account, call.turns);  // forget() erases them with the last call
+  call.turns->served = call.served;
   bytes_ += call.bytes;
   const auto next =
       std::ranges::find_if(calls_, [&](const auto& other) { return other.number > call.number; });

@@ -46,6 +46,7 @@ struct QueuedCall {
   std::optional<TimePoint> keeps_since;  // since when slots are kept for it; none: they are not
   uint64_t number = 0;                   // increases in the order of the queue
   int rank = 0;                          // scratch: its index among the calls of its account
+  uint64_t served = 0;                   // turns->served before the call was taken
 
   // The last message to its client, and the time of it.
   std::optional<Queued> told;
@@ -87,7 +88,8 @@ class SlotQueue {
   bool keeps() const { return keeps_; }
   // Removes a call that is admitted from the queue. This is a turn of its account.
   QueuedCall take(QueuedCall& call);
-  // Puts a call that was taken, and could not be admitted, back to its place.
+  // Puts the call that was taken last, and could not be admitted, back to its place, and gives its
+  // account the turn back.
   void restore(QueuedCall&& call);
   // Removes the calls for which `leaves` is true. `leaves` may move from the call.
   void remove_if(const std::function<bool(QueuedCall&)>& leaves);

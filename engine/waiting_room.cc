@@ -1,7 +1,9 @@
 #include "engine/waiting_room.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "base/fields.h"
 #include "engine/refusals.h"
@@ -134,7 +136,10 @@ bool WaitingRoom::serve(const std::function<Status()>& refusal,
       if (!refused.ok()) return refused;
       return std::nullopt;
     });
-    const auto may = [this](const QueuedCall& call) { return may_go_on(call); };
+    std::vector<uint64_t> restored;  // these calls wait for the next turn
+    const auto may = [&](const QueuedCall& call) {
+      return std::ranges::count(restored, call.number) == 0 && may_go_on(call);
+    };
     for (int i = 0;; ++i) {
       QueuedCall* const call = queue_.next(time_.now(), sessions_.unclaimed_slots(), may);
       if (call == nullptr || i == kMostPerTurn) break;  // the call waits for the next turn
@@ -142,6 +147,7 @@ bool WaitingRoom::serve(const std::function<Status()>& refusal,
       if (go_on(taken)) {
         served = true;
       } else {
+        restored.push_back(taken.number);
         queue_.restore(std::move(taken));
       }
     }

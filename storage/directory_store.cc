@@ -76,9 +76,9 @@ Result<OpenFile> DirectoryStore::lock(const std::string& key) const {
 
 // With the lock held, or DATA_LOSS may mean that another thread writes the record.
 Result<DirectoryStore::Found> DirectoryStore::find(const std::string& key) const {
-  const auto damaged = [&](const Status& status) {
+  const auto damaged = [](const std::string& name, const Status& status) {
     const bool is_damage = status.code() == Code::kDataLoss;
-    return is_damage ? Status(Code::kDataLoss, record_name(key) + ": " + status.message()) : status;
+    return is_damage ? Status(Code::kDataLoss, name + ": " + status.message()) : status;
   };
   auto file = RecordFile::open(folder_, record_name(key));
   std::optional<std::string> old;
@@ -89,12 +89,15 @@ Result<DirectoryStore::Found> DirectoryStore::find(const std::string& key) const
     // Without the lock, the record may have got its new file just before its old one was removed.
     if (!old) file = RecordFile::open(folder_, record_name(key));
   }
-  if (!file.ok()) return damaged(file.status());
+  if (!file.ok()) return damaged(record_name(key), file.status());
   Found found = {std::move(*file), {}};
-  const std::optional<std::string>& text = found.file.text() ? found.file.text() : old;
+  const bool has_old_form = !found.file.text();
+  const std::optional<std::string>& text = has_old_form ? old : found.file.text();
   if (!text) return found;
   auto record = parse_record(*text, key);
-  if (!record.ok()) return damaged(record.status());
+  if (!record.ok()) {
+    return damaged(has_old_form ? old_record_name(key) : record_name(key), record.status());
+  }
   if (!has_expired(*record, clock_.unix_ms(), times_.ttl_ms)) found.record = std::move(*record);
   return found;
 }

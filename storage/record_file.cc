@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstddef>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -93,6 +94,13 @@ bool RecordFile::is_of_good_size(size_t needed) const {
   return needed <= area_bytes_ && area_bytes_ <= std::max(kLeastArea, 4 * needed);
 }
 
+// The new file may have its name already, but not on the disk. Without a writer, the next durable
+// write syncs the name, as that of a file of another writer.
+void RecordFile::forget_writer(const Folder& folder) const {
+  const std::string none(sizeof(Header::writer), '\0');
+  static_cast<void>(folder.overwrite(name_, offsetof(Header, writer), none, false));
+}
+
 Status RecordFile::write(Folder& folder, std::string_view text, bool durable) {
   Header header = {.number = number_ + 1};
   folder.writer().copy(header.writer.data(), header.writer.size());
@@ -100,7 +108,9 @@ Status RecordFile::write(Folder& folder, std::string_view text, bool durable) {
   if (!text_ || !is_of_good_size(area.size())) {
     const size_t area_bytes = std::max(kLeastArea, std::bit_ceil(area.size()));
     area.resize(2 * area_bytes);
-    return folder.replace(name_, [&] { return std::exchange(area, ""); }, durable);
+    Status replaced = folder.replace(name_, [&] { return std::exchange(area, ""); }, durable);
+    if (!replaced.ok() && durable) forget_writer(folder);
+    return replaced;
   }
   // Another writer may have been killed before it synced the text, or the name of the file. Without
   // this sync, a loss of power during the next one could damage both texts.

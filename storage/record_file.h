@@ -32,7 +32,7 @@ class RecordFile {
   // lock from before open() until after write(), so that nobody else writes the file in between.
   // With `durable` the text and the name of the file are on the disk afterwards, if all earlier
   // writes also used `durable`. After a failure the file has its old text, unless the disk also
-  // fails to write this text back.
+  // fails to write this text back, or only the name of a new file could not be made durable.
   Status write(Folder& folder, std::string_view text, bool durable);
 
  private:
@@ -40,13 +40,15 @@ class RecordFile {
 
   Status read(const Folder& folder, const OpenFile& file);
   bool is_of_good_size(size_t needed) const;
+  void forget_writer(const Folder& folder) const;
 
   std::string name_;
   std::optional<std::string> text_;
-  uint64_t number_ = 0;           // of the write that made the text
-  std::array<char, 8> writer_{};  // the beginning of Folder::writer() of this write
-  size_t area_bytes_ = 0;         // of each area
-  size_t other_ = 0;              // where the area begins that does not have the text
+  uint64_t number_ = 0;  // of the write that made the text
+  // The beginning of Folder::writer() of this write. Zeros: the file's name may not be on the disk.
+  std::array<char, 8> writer_{};
+  size_t area_bytes_ = 0;  // of each area
+  size_t other_ = 0;       // where the area begins that does not have the text
 };
 
 }  // namespace runnel

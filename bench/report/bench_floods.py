@@ -123,7 +123,8 @@ def p99(times: list[float]) -> float:
 def proxy(address: str) -> Iterator[str]:
     """HAProxy with docker/haproxy.cfg in front of a server: its address."""
     port = free_port()
-    environment = {**os.environ, "RUNNEL_PROXY": f"127.0.0.1:{port}", "RUNNEL_SERVER": address}
+    others = {name: value for name, value in os.environ.items() if not name.startswith("RUNNEL_")}
+    environment = {**others, "RUNNEL_PROXY": f"127.0.0.1:{port}", "RUNNEL_SERVER": address}
     assert HAPROXY is not None
     line = [HAPROXY, "-db", "-f", str(ROOT / "docker/haproxy.cfg")]
     with ended(subprocess.Popen(line, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)):

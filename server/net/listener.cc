@@ -213,7 +213,8 @@ void Listener::refuse(Descriptor socket, const std::string& why) {
   warn(why);
 }
 
-// Takes the descriptors that open connections leave. Without one, the connection is closed at once.
+// Held connections take only what open ones leave of limits_.in_all. Without room, a connection is
+// closed at once.
 void Listener::hold_back(Descriptor socket) {
   close_with_reset(socket);
   const bool has_room = held_back_.size() < HeldBack::kMost && !is_full();

@@ -61,7 +61,7 @@ class Listener {
   const std::string& address() const { return address_; }
   // The number of open connections that have been taken over.
   int connections() const { return connections_.load(); }
-  // How many connections have been closed on arrival.
+  // How many connections have been refused: closed on arrival, or held back (HeldBack).
   int64_t refusals() const { return refusals_.value(); }
   // How many connections have been cut off because of a flood.
   int64_t floods() const { return floods_.value(); }

@@ -56,16 +56,19 @@ TEST_F(SlotQueueTest, ACallerWhoJoinsComesLastInTheRound) {
 }
 
 TEST_F(SlotQueueTest, ACallThatIsPutBackHasItsPlaceAgain) {
-  const auto take = [this] {
-    return queue_.take(*queue_.next(now_, 1, [](auto&) { return true; }));
+  const auto take_and_restore = [this] {
+    QueuedCall call = queue_.take(*queue_.next(now_, 1, [](auto&) { return true; }));
+    const int64_t name = call.bytes;
+    queue_.restore(std::move(call));
+    return name;
   };
   EXPECT_TRUE(add("a", 11));
-  queue_.restore(take());
+  EXPECT_EQ(take_and_restore(), 11);
   EXPECT_EQ(queue_.size(), 1);
   EXPECT_TRUE(add("b", 21));
   EXPECT_TRUE(add("a", 12));
-  queue_.restore(take());
-  queue_.restore(take());
+  EXPECT_EQ(take_and_restore(), 11);
+  EXPECT_EQ(take_and_restore(), 11) << "its account still has its turn";
   EXPECT_THAT(all(), ElementsAre(11, 21, 12));
   EXPECT_TRUE(queue_.empty());
 }

@@ -475,6 +475,8 @@ TEST_F(DirectoryStoreTest, ARecordOfVersion020GetsANewFileWhenItChanges) {
   std::ofstream(path + ".json") << text;
   EXPECT_TRUE(*store->remove(kKey));
   EXPECT_FALSE(store->look(kKey)->has_value());
+  std::ofstream(path + ".json") << "{}";
+  EXPECT_THAT(store->look(kKey).status().message(), HasSubstr(kKey + ".json: "));
 }
 
 TEST_F(DirectoryStoreTest, ARecordIsFoundWhileItGetsItsNewFile) {

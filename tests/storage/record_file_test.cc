@@ -157,6 +157,31 @@ TEST_F(RecordFileTest, TheTextOfAnotherWriterIsSyncedBeforeTheOlderOneIsOverwrit
   EXPECT_EQ(read(), "four");
 }
 
+TEST_F(RecordFileTest, ANameWhoseSyncHasFailedIsSyncedByTheNextWrite) {
+  std::string calls;
+  bool fails = true;
+  disk_.sync_file = [&](int) { return calls += "sync ", 0; };
+  disk_.sync_folder = [&](int) {
+    calls += "names ";
+    return fails ? (errno = EIO, -1) : 0;
+  };
+  std::string text;
+  for (const size_t bytes : {3, 5000}) {  // a new file, and one with more room
+    fails = true;
+    text = std::string(bytes, 'a');
+    EXPECT_EQ(write(text, true).code(), Code::kUnavailable);
+    EXPECT_EQ(read(), text) << "it has its name, but perhaps not on the disk";
+    EXPECT_EQ(write(std::string(bytes, 'x'), true).code(), Code::kUnavailable);
+    EXPECT_EQ(read(), text) << "nothing was overwritten";
+    fails = false;
+    calls.clear();
+    text = std::string(bytes, 'b');
+    EXPECT_TRUE(write(text, true).ok());
+    EXPECT_EQ(calls, "sync names sync ");
+    EXPECT_EQ(read(), text);
+  }
+}
+
 TEST_F(RecordFileTest, IsReadOnADiskThatCannotBeWritten) {
   ASSERT_TRUE(write("one").ok());
   disk_.open_file = [](int folder, const char* name, int flags) {

@@ -128,7 +128,7 @@ function completePanel(model) {
       speed.textContent = `${number(rate)} values per second`;
     });
     player.open(sheet.pictures);
-    announce(`${count} completions are drawn.`);
+    announce(`${count === 1 ? '1 completion is' : `${count} completions are`} drawn.`);
   }, error);
   pad.onstroke = () => run.start();
   sheet.onpick = (picture) => pad.take(picture);

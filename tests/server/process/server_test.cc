@@ -22,7 +22,7 @@ using Health = grpc::health::v1::HealthCheckResponse;
 
 Health::ServingStatus check(TestServer& test, const std::string& service) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   Health response;
@@ -39,7 +39,7 @@ constexpr std::array kServices = {"", "runnel.v1.Inference", "runnel.v1.Sessions
 class Watch {
  public:
   Watch(TestServer& test, const std::string& service) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    context_.set_deadline(std::chrono::system_clock::now() + kCallPatience);
     grpc::health::v1::HealthCheckRequest request;
     request.set_service(service);
     reader_ = test.health->Watch(&context_, request);
