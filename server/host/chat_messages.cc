@@ -163,7 +163,7 @@ Fault read_parts(OrderedJson& content, const std::string& at,
     const std::string where = at + "[" + std::to_string(i) + "]";
     if (!part.is_object()) return refusal(where, "is " + shown(part) + "; expected an object");
     const OrderedJson* const type = member(part, "type");
-    if (type == nullptr || std::ranges::count(types, *type) == 0) {
+    if (!is_one_of(type, types)) {
       return refusal(where + ".type", (type == nullptr ? "is not set" : "is " + shown(*type)) +
                                           "; this server reads text: send parts of type '" +
                                           std::string(types.front()) + "'");

@@ -25,6 +25,11 @@ Fault check_members(const OrderedJson& object, const std::string& at,
   return {};
 }
 
+bool is_one_of(const OrderedJson* value, std::span<const std::string_view> texts) {
+  return value != nullptr &&
+         std::ranges::any_of(texts, [&](std::string_view text) { return *value == text; });
+}
+
 OrderedJson* member(OrderedJson& object, const char* key) {
   const auto found = object.find(key);
   return found == object.end() || found->is_null() ? nullptr : &*found;

@@ -26,6 +26,9 @@ Fault check_members(const OrderedJson& object, const std::string& at,
 // Null: there is no such member, or it is null.
 OrderedJson* member(OrderedJson& object, const char* key);
 
+// Whether `value` is one of these texts. Null: there is no such member.
+bool is_one_of(const OrderedJson* value, std::span<const std::string_view> texts);
+
 // Checks that `value`, the member at `at`, is a text. Null: there is no such member.
 Fault check_text(const OrderedJson* value, const std::string& at, bool required);
 

@@ -81,7 +81,7 @@ class Reader {
 
   Fault read_message(OrderedJson& item, const std::string& at) {
     const OrderedJson* const role = member(item, "role");
-    if (role == nullptr || std::ranges::count(kRoles, *role) == 0) {
+    if (!is_one_of(role, kRoles)) {
       return refusal(at + ".role", (role == nullptr ? "is not set" : "is " + shown(*role)) +
                                        "; expected 'user', 'assistant', 'system' or 'developer'");
     }
