@@ -22,7 +22,8 @@ IsaChoice choose_isa(std::string_view vendor, const std::function<bool(Isa)>& av
   for (const Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
     if (available(isa)) return {isa, "the widest that the processor has" + refused};
   }
-  return {Isa::kPortable, "the processor has neither AVX2 nor AVX-512"};
+  return {Isa::kPortable, vendor.empty() ? "there are no other kernels for this architecture"
+                                         : "the processor has neither AVX2 nor AVX-512"};
 }
 
 const IsaChoice& best_isa() {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 #include "base/json.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const Field& field_of(const std::string& key) {
+const Field& field_of(std::string_view key) {
   for (const Field& field : setting_fields()) {
     if (field.key == key) return field;
   }

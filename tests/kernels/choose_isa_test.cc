@@ -26,7 +26,10 @@ TEST(ChooseIsa, TheInstructionForBf16IsTakenWhereItIsFast) {
 TEST(ChooseIsa, OtherwiseTheWidestIsTaken) {
   EXPECT_EQ(choose("AuthenticAMD", {Isa::kPortable, Isa::kAvx2, Isa::kAvx512}).isa, Isa::kAvx512);
   EXPECT_EQ(choose("AuthenticAMD", {Isa::kPortable, Isa::kAvx2}).isa, Isa::kAvx2);
+  EXPECT_EQ(choose("GenuineIntel", {Isa::kPortable}).why,
+            "the processor has neither AVX2 nor AVX-512");
   EXPECT_EQ(choose("", {Isa::kPortable}).isa, Isa::kPortable);
+  EXPECT_EQ(choose("", {Isa::kPortable}).why, "there are no other kernels for this architecture");
 }
 
 TEST(ChooseIsa, SaysWhy) {

@@ -307,7 +307,7 @@ TEST_F(ChatCorpus, ProbesFindTheTraits) {
     EXPECT_EQ(traits->system, expected["system"]) << name;
     EXPECT_EQ(text(traits->generation_prompt), expected["generation_prompt"]) << name;
     EXPECT_EQ(traits->thinking_open, expected["thinking_open"]) << name;
-    EXPECT_EQ(traits->after_answer.bytes, expected["after_answer"]) << name;
+    EXPECT_EQ(OrderedJson(traits->after_answer.bytes), expected["after_answer"]) << name;
     EXPECT_EQ(traits->history_begins_next, expected["history_begins_next"]) << name;
     EXPECT_EQ(traits->prompt_and_answer_begin_next, expected["prompt_and_answer_begin_next"])
         << name;

@@ -157,7 +157,7 @@ TEST(Chat, AStreamIsTheWholeAnswerInPieces) {
     EXPECT_EQ(deltas.front(), Json({{"role", "assistant"}, {"content", ""}}));
     EXPECT_EQ(deltas.back(), Json::object());
     const Json& choice = whole["choices"][i];
-    EXPECT_EQ(content, choice["message"]["content"]);
+    EXPECT_EQ(Json(content), choice["message"]["content"]);
     EXPECT_EQ(logprobs, choice["logprobs"]["content"]);
     EXPECT_EQ(ids, choice["token_ids"]);
     EXPECT_EQ(end, choice["finish_reason"]);
@@ -195,7 +195,7 @@ TEST(Chat, ThinkingIsSeparateIfThePromptEndsInIt) {
     if (event == "[DONE]") continue;
     streamed += Json::parse(event)["choices"][0]["delta"].value("reasoning_content", "");
   }
-  EXPECT_EQ(streamed, message["reasoning_content"]);
+  EXPECT_EQ(Json(streamed), message["reasoning_content"]);
 }
 
 TEST(Chat, TokensOfThinkingAreCounted) {

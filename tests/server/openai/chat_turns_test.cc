@@ -97,7 +97,7 @@ TEST(ChatTurns, TurnsOfASessionAreOneSequence) {
                 {{"prompt", read}, {"max_tokens", 12}, {"seed", 3}, {"return_token_ids", true}})
             .body;
     const std::vector<int32_t> said = answer["choices"][0]["token_ids"];
-    ASSERT_EQ(said, whole["choices"][0]["token_ids"]) << turn;
+    ASSERT_EQ(Json(said), whole["choices"][0]["token_ids"]) << turn;
     read.insert(read.end(), said.begin(), said.end());
     EXPECT_EQ(answer["choices"][0]["position"], read.size()) << turn;
   }

@@ -52,7 +52,8 @@ void check_stream(const OpenAiServer& test, const Json& body) {
     if (!choice["finish_reason"].is_null()) ++ended;
   }
   EXPECT_EQ(ended, texts.size());
-  for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(texts[i], whole.body["choices"][i]["text"]);
+  for (size_t i = 0; i < texts.size(); ++i)
+    EXPECT_EQ(Json(texts[i]), whole.body["choices"][i]["text"]);
 }
 
 TEST(Completions, SeveralPromptsHaveTheirChoicesInOrder) {
@@ -102,7 +103,7 @@ TEST(Completions, MorePromptsThanStatesAreReadInTurns) {
     const Json choice = Json::parse(event)["choices"][0];
     streamed.at(choice["index"]) += choice["text"];
   }
-  for (int i = 0; i < 60; ++i) EXPECT_EQ(streamed[i], whole.body["choices"][i]["text"]) << i;
+  for (int i = 0; i < 60; ++i) EXPECT_EQ(Json(streamed[i]), whole.body["choices"][i]["text"]) << i;
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 8; }));
 }
 

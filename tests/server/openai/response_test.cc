@@ -65,7 +65,7 @@ void expect_deltas_make_items(const std::vector<Json>& events) {
   }
   for (size_t i = 0; i < texts.size(); ++i) {
     const Json& item = output[i];
-    EXPECT_EQ(texts[i],
+    EXPECT_EQ(Json(texts[i]),
               item["type"] == "function_call" ? item["arguments"] : item["content"][0]["text"]);
   }
 }
