@@ -1,4 +1,4 @@
-// Parses lists in the form of the command line: parts separated by commas.
+// Parses comma-separated lists, which are the values of some settings.
 #pragma once
 
 #include <string>

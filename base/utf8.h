@@ -8,9 +8,10 @@
 
 namespace runnel {
 
-// Converts a stream of bytes to text. A character is written once it is complete. Bytes that cannot
-// be part of a character become U+FFFD, one for each maximal part of a character (Unicode, section
-// 3.9). The text does not depend on where the stream is split.
+// Converts a stream of bytes to text. A character is written once it is complete. Invalid bytes
+// become U+FFFD: one for each incomplete character, and one for each byte that cannot begin or
+// continue a character (Unicode, section 3.9). The text does not depend on where the stream is
+// split.
 class Utf8Stream {
  public:
   // The maximum number of bytes of text for one byte of the stream: a byte that cannot be part of a

@@ -27,10 +27,10 @@ struct LoadFigures {
   int64_t due = 0;
   int64_t completed = 0;                    // in full
   int64_t cancelled = 0;                    // by this program, as planned
-  int64_t stalled = 0;                      // of all calls: not read for a while, as planned
+  int64_t stalled = 0;                      // of any outcome: not read for a while, as planned
   int64_t unfinished = 0;                   // had not ended after the grace period
   int64_t dropped = 0;                      // never made: too many were open
-  int64_t waited = 0;                       // of all calls: told that they wait for a state
+  int64_t waited = 0;                       // of any outcome: told that they wait for a state
   std::map<std::string, Refusals> refused;  // calls that ended before Started, by status
   std::map<std::string, int64_t>
       failed;  // after Started, by status; "SHORT": status OK, but too few values

@@ -61,8 +61,8 @@ struct Weight {
 };
 
 // The sequences of a batch, or a run of them. Row r owns slot[r] and the inputs
-// [first[r], first[r + 1]) of the step. A matrix with a row for each input begins with input
-// first[0].
+// [first[r], first[r + 1]) of the step. In a matrix with a row for each input, row 0 belongs
+// to input first[0].
 struct Rows {
   int32_t* slot;         // [count]; -1: frozen or padding, so the row's results are discarded
   const int32_t* first;  // [count + 1], ascending
@@ -262,7 +262,7 @@ struct GatedTerms {
 using RuleTerms = std::variant<LinearTerms, Rwkv7Terms, Mamba2Terms, Mamba1Terms, GatedTerms>;
 
 // The sizes that all rules have, and the terms of one rule.
-// The state of one head is S fp32 [dk][dv], with kLinear followed by z fp32 [dk]. The states of the
+// The state of one head is S fp32 [dk][dv]. With kLinear, z fp32 [dk] follows S. The states of the
 // heads are contiguous. A backend may use another layout (Backend::state_bytes).
 struct Recurrence {
   int heads = 0;
@@ -368,8 +368,8 @@ struct Recent {
   States states = {};  // where each slot keeps its recent values, i32 [room]
   int room = 0;        // how many recent values of a slot are kept; 0: none
   // The values that the rows consume. A row's values begin at index Rows::first. They are added to
-  // the recent values of its slot, unless the row samples. kNoValue is the pending value, which is
-  // already among the recent values. Null: all rows sample.
+  // the recent values of its slot, unless the row samples. kNoValue means the slot's pending value,
+  // which is already among the recent values. Null: all rows sample.
   const int32_t* inputs = nullptr;
   const RowPenalties* penalties = nullptr;  // [rows]; null: no row has any
   const LogitBias* biases = nullptr;        // the biases of all rows' penalties
@@ -445,8 +445,8 @@ class Backend {
   // Whether embed() reads tables of bf16. If not, tables are fp32.
   virtual bool takes_bf16_tables() const { return false; }
 
-  // Whether pack() takes weights in blocks of this type, for kBlocks, and embed() reads the vectors
-  // of values in such blocks, in every precision.
+  // Whether blocks of this type are supported: by pack() for weights, with kBlocks, and by embed()
+  // for the vectors of values, with every precision.
   virtual bool takes_blocks(StoredType /*type*/) const { return false; }
 
   // The system's estimate of the bytes that allocate() can still allocate on the device.
@@ -463,7 +463,7 @@ class Backend {
   // may keep the memory of a weight until the backend itself ends.
   virtual Weight pack(HostTensor weight, HostTensor bias, Precision precision) = 0;
 
-  // Takes a run of rows, [begin, end), through a step. `lane` runs the operations on its thread.
+  // Takes a run of rows, [begin, end), through a step. `lane` is the backend for this thread.
   using Pass = std::function<void(Backend& lane, int begin, int end)>;
 
   // Takes a batch through one step or several: calls pass(lane, begin, end) for runs of rows that
