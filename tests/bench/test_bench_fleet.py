@@ -49,6 +49,7 @@ class FleetTest(unittest.TestCase):
         page = bench_fleet.page(figures(0.0045))
         self.assertIn("| 66 KB a state, 32 clients, 64 values a call | values/s |", page)
         self.assertIn("| Redis | 1,234 | 97% | 0.40 ms | 0.10 ms |", page)
+        self.assertIn("Of 1 rows, 1 reach the share and 1 reach the time.", page)
         self.assertIn("16\nclients at the same time load 1,234 sessions a second", page)
 
     def test_the_page_says_what_a_fleet_loses(self) -> None:
