@@ -378,6 +378,12 @@ TEST(CheckConfig, AHostOrAnOriginThatCouldNotMatchIsRefused) {
     config.http_origins = origin;
     EXPECT_THAT(check_config(config).message(), HasSubstr("expected scheme://host")) << origin;
   }
+  for (const char* origin : {"https://a.org:443", "http://a.org:80"}) {
+    config.http_origins = origin;
+    EXPECT_THAT(check_config(config).message(), HasSubstr("leave out the port")) << origin;
+  }
+  config.http_origins = "https://a.org:80, http://a.org:443";
+  EXPECT_TRUE(check_config(config).ok()) << check_config(config).message();
 }
 
 TEST(CheckConfig, BoundsTheMemoryOfAStream) {
