@@ -20,8 +20,8 @@ using std::chrono::steady_clock;
 constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};  // in the form of ALPN
 constexpr int kAlerts = SSL_AD_REASON_OFFSET;  // from here on, the reasons are the peer's alerts
 
-// While it exists, a write of this thread to a closed connection fails, and does not kill the
-// process: OpenSSL does not keep the signal away.
+// While the object exists, a write of this thread to a closed connection fails, and does not kill
+// the process. OpenSSL itself does not prevent SIGPIPE.
 class PipeSignalHeld {
  public:
   PipeSignalHeld() {
