@@ -12,8 +12,8 @@
 namespace runnel {
 namespace {
 
-// The maximum number of log-probabilities in one event: a quarter of what gRPC's clients accept by
-// default.
+// The maximum number of log-probabilities in one event: a quarter of the message size that gRPC's
+// clients accept by default.
 constexpr size_t kEventValues = 1 << 18;
 
 }  // namespace

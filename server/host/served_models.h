@@ -77,7 +77,7 @@ class ServedModels {
   ServedModels(const ServedModels&) = delete;
   ServedModels& operator=(const ServedModels&) = delete;
   // Retires every model, and waits until all have been destroyed. No call may run any more. If a
-  // call still holds a model after a minute, the process stops.
+  // call still holds a model after an hour, the process stops.
   ~ServedModels();
 
   // Adds a model. ALREADY_EXISTS if there is a model of this name.

@@ -214,8 +214,8 @@ void Listener::refuse(Descriptor socket, const std::string& why) {
   warn(why);
 }
 
-// Held connections take only what open ones leave of limits_.in_all. Without room, a connection is
-// closed at once.
+// Open and held connections together may be at most limits_.in_all. If there is no room, a
+// connection is closed at once.
 void Listener::hold_back(Descriptor socket) {
   close_with_reset(socket);
   const bool has_room = held_back_.size() < HeldBack::kMost && !is_full();
