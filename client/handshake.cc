@@ -83,7 +83,7 @@ std::string names_of(const X509* certificate) {
   return printable(openssl::written(bio), 200);
 }
 
-// What the server shows during a handshake.
+// The data that the server shows during a handshake.
 struct Seen {
   std::string names;   // in the server's certificate
   bool asked = false;  // whether the server asked for a client certificate
