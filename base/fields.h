@@ -49,7 +49,7 @@ inline constexpr std::string_view kAllowInexact = "allow_inexact";
 inline constexpr std::string_view kAnyOwner = "any_owner";
 inline constexpr std::string_view kExpiresIn = "expires_in";
 
-// All of them.
+// All of these names.
 inline constexpr std::array kAll = {kModel,
                                     kSession,
                                     kState,

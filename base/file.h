@@ -38,8 +38,8 @@ class RegularFile {
 
   // INVALID_ARGUMENT if the system does not report them.
   Result<FileAccess> access() const;
-  // For files with secrets: INVALID_ARGUMENT if the mode lets others than the owner change the
-  // file, or others than the owner and the group read it.
+  // For files with secrets: INVALID_ARGUMENT if the mode lets anyone but the owner change the file,
+  // or anyone but the owner and the group read it.
   Status check_private() const;
 
   // The first `count` bytes, or all if there are fewer. INVALID_ARGUMENT if they cannot be read.

@@ -161,8 +161,8 @@ Result<OrderedJson> parse_ordered_json(std::string_view text, const std::string&
 
 int64_t tree_bytes(const OrderedJson& tree) {
   constexpr int64_t kAllocation = 48;  // of a text, a list or an object, without its contents
-  constexpr int64_t kItem = 2 * sizeof(OrderedJson);    // a list doubles when it grows,
-  constexpr int64_t kMember = 2 * sizeof(std::string);  // and so does an object
+  constexpr int64_t kItem = 2 * sizeof(OrderedJson);    // a list doubles when it grows
+  constexpr int64_t kMember = 2 * sizeof(std::string);  // an object does, too
   if (tree.is_string()) return kAllocation + std::ssize(tree.get_ref<const std::string&>());
   if (!tree.is_structured()) return 0;
   int64_t bytes = kAllocation;

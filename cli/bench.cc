@@ -356,8 +356,9 @@ int tell(const BenchOptions& options, const OrderedJson& figures, Console& conso
   return kExitOk;
 }
 
-// Measures every instruction set of this machine, in the precision asked for or else in each
-// precision in which the set has bits of its own. Also tells the choice of `auto`, and why.
+// Measures every instruction set of this machine, in the precision that the options ask for, or
+// else in each precision in which its bits differ from those of the other sets. Also reports which
+// set `auto` chooses, and why.
 Result<OrderedJson> bench_every_isa(const BenchOptions& options, const std::set<std::string>& what,
                                     const ModelFactory& make_model, Console& console) {
   const cpu::IsaChoice& best = cpu::best_isa();

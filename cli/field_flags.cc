@@ -60,7 +60,7 @@ constexpr NamedField kSessionLoad[] = {
     {fields::kModel, "--model"},
     {fields::kId, "--id"},
     {fields::kAllowInexact, "--allow-inexact"},
-    {fields::kAnyOwner, "--any-owner"},  // of the one who saves the file
+    {fields::kAnyOwner, "--any-owner"},  // a flag of `session save`
 };
 
 // The flag for a field of a command that samples.

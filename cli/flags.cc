@@ -116,8 +116,8 @@ struct NumberOf<std::vector<T>> {
   using Type = T;
 };
 
-// Refuses what CLI11 accepts as a whole number, but a person reads in another way: "010" is 8 to
-// it, and a number that is too large is the largest of its type.
+// Refuses words that CLI11 reads as another whole number than a person does: it reads "010" as 8,
+// and a number that is too large as the largest one of its type.
 template <typename Number>
 std::string check_whole_number(const std::string& word) {
   Number number = 0;

@@ -251,7 +251,7 @@ class Display {
   bool printed_ = false, line_ended_ = false;
 };
 
-// The pixels of each sample: the prompt and what was drawn, and grey for unknown pixels.
+// The pixels of each sample: the prompt, the drawn pixels, and grey for unknown pixels.
 std::vector<std::vector<uint8_t>> images_of(const Plan& plan, const Transcript& transcript) {
   const int64_t size = plan.model.image->bytes();
   std::vector<std::vector<uint8_t>> images;

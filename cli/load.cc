@@ -200,7 +200,7 @@ class Load {
         {.stopped = [this] { return interrupt_.fired(); },
          .progress =
              [&](const RunProgress& progress) {
-               // Progress by time, not by values: the number of values is what is being measured.
+               // Progress by time, not by values, because the number of values is being measured.
                const double part = progress.seconds / progress.total_seconds;
                const auto total = std::llround(static_cast<double>(progress.values) / part);
                line.update(progress.values, std::max<int64_t>(total, progress.values));

@@ -131,14 +131,15 @@ int run_serve(const ServerConfig& config, const Rereading& rereading,
 }
 
 // Starts the program again with /dev/null for each standard stream that is closed. Otherwise the
-// next file or connection that is opened gets its number, and the program reads its input from
-// there, or writes its log there. Libraries open some before main(), so it is too late to only fill
-// the gaps. /dev/null is opened in the wrong mode, so that reading and writing still fail.
+// next file or connection that is opened gets the number of the closed stream, and the program
+// reads its input from there, or writes its log there. Libraries open files before main(), so it is
+// too late to only fill the gaps. /dev/null is opened in the wrong mode, so that reading and
+// writing still fail.
 void hold_standard_streams(char** words) {
   bool is_held = false;
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     const int flags = fcntl(stream, F_GETFD);
-    // With FD_CLOEXEC it is a library's: exec() would have closed it.
+    // A descriptor with FD_CLOEXEC was opened by a library, because exec() would have closed it.
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
     const int null = open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
     if (null < 0) return;

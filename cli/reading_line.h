@@ -1,4 +1,5 @@
-// Shows on a terminal that the server is reading a prompt. The server reports no progress of that.
+// Shows on a terminal that the server is reading a prompt. The server does not report how far it
+// has read.
 #pragma once
 
 #include <string>

@@ -11,9 +11,9 @@
 namespace runnel {
 
 struct RenderOptions {
-  std::optional<std::string> bundle;         // the directory with the template,
-  std::optional<std::string> template_file;  // or a file with a template,
-  std::optional<std::string> tokens_file;    // and the tokens that it names
+  std::optional<std::string> bundle;         // the directory of a bundle with a template
+  std::optional<std::string> template_file;  // a file with a template, in place of `bundle`
+  std::optional<std::string> tokens_file;    // with template_file: the tokens that it names
   std::string request;
   bool json = false;
 };

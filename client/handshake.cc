@@ -20,8 +20,8 @@ using std::chrono::steady_clock;
 constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};  // in the form of ALPN
 constexpr int kAlerts = SSL_AD_REASON_OFFSET;  // from here on, the reasons are the peer's alerts
 
-// While it exists, a write of this thread to a closed connection fails, and does not kill the
-// process: OpenSSL does not keep the signal away.
+// While the object exists, a write of this thread to a closed connection fails, and does not kill
+// the process. OpenSSL itself does not prevent SIGPIPE.
 class PipeSignalHeld {
  public:
   PipeSignalHeld() {
@@ -83,7 +83,7 @@ std::string names_of(const X509* certificate) {
   return printable(openssl::written(bio), 200);
 }
 
-// What the server shows during a handshake.
+// The data that the server shows during a handshake.
 struct Seen {
   std::string names;   // in the server's certificate
   bool asked = false;  // whether the server asked for a client certificate

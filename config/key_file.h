@@ -52,7 +52,7 @@ Result<std::vector<KeyEntry>> parse_keys(std::string_view text, const std::strin
 std::string keys_text(const std::vector<KeyEntry>& entries);
 
 // Reads a file with parse_keys(). NOT_FOUND if there is no such file. INVALID_ARGUMENT also if the
-// file's mode lets others than the owner write it, or others than the owner and the group read it.
+// file's mode lets anyone but the owner write it, or anyone but the owner and the group read it.
 Result<std::vector<KeyEntry>> read_key_file(const std::string& path);
 
 // Lets `change` edit the entries, and replaces the file. Other changes wait until this one is done.

@@ -90,7 +90,7 @@ class FileReader {
     const auto all = setting_fields();
     const auto field =
         std::ranges::find_if(all, [&](const Field& f) { return f.has_key(group + key); });
-    // {"log.level": "debug"} is no form of {"log": {"level": "debug"}}.
+    // {"log.level": "debug"} must not be accepted in place of {"log": {"level": "debug"}}.
     if (field == all.end() || key.find('.') != std::string::npos) {
       return unknown_key(owner, key, known_keys(group));
     }

@@ -17,13 +17,13 @@ class AccountSlots {
   // `options` must outlive the object.
   explicit AccountSlots(const EngineOptions& options) : options_(options) {}
 
-  // Adds `slots` to the slots that an account holds, and `spare` to the part of them that its spare
-  // sessions have. Both may be negative.
+  // Adds `slots` to the number of slots that an account holds. `spare` of them belong to spare
+  // sessions. Both may be negative.
   void add(const std::string& account, int slots, int spare);
 
   // Whether the account may hold `needed` more slots now.
   bool has_left(int needed, const Caller& caller) const;
-  // Whether it may hold them once all its spare sessions have been evicted.
+  // Whether the account may hold `needed` more slots once all its spare sessions have been evicted.
   bool may_hold(int needed, const Caller& caller) const;
   // OK if may_hold(), else INVALID_ARGUMENT or RESOURCE_EXHAUSTED with the reason. `field` is the
   // field of the request that asks for the slots.

@@ -21,8 +21,9 @@ class AccountUsage {
   void end_state() { states_.fetch_sub(1, std::memory_order_relaxed); }
   int64_t states() const { return states_.load(std::memory_order_relaxed); }
 
-  // The quota of values a second; 0: none. A new quota applies at once, to running streams and to
-  // the values that the account has had beyond the old one.
+  // The quota of values a second; 0: none. A new quota applies at once, also to running streams. If
+  // the account must still wait because of the old quota, the time to wait is computed again with
+  // the new one.
   void set_values_per_second(int64_t most, TimePoint now);
   int64_t values_per_second() const { return values_per_second_.load(std::memory_order_relaxed); }
   // Counts values that were given or sampled. An account that was idle may take the values of one

@@ -16,15 +16,15 @@ namespace runnel {
 namespace {
 
 // The session that a call works on: the session it names, or the one it makes. The id of a made
-// session is derived from the request_id, so that a retry finds the session. Without a request_id
-// it is the one that the server has drawn, or empty.
+// session is derived from the request_id, so that a retry finds the session. Without a request_id,
+// the id is the one that the server has drawn, or empty.
 SessionKey key_of(const GenerateRequest& request) {
   if (request.session) return {request.caller.name, *request.session};
   if (request.makes_named()) return {request.caller.name, made_session_id(request.request_id)};
   return {request.caller.name, request.made};
 }
 
-// ABORTED if a sequence is not where its caller expects it.
+// ABORTED if a sequence is not at the position that its caller expects.
 Status check_position(int64_t position, const std::optional<int64_t>& expected) {
   return expected.value_or(position) == position ? Status() : not_at(position, *expected);
 }
@@ -67,7 +67,7 @@ bool Admission::go_on(QueuedCall& call) {
   return begin(call.generation);
 }
 
-// Admits a generation, lets it wait, or refuses it. False as for go_on().
+// Admits a generation, lets it wait, or refuses it. The result is as for go_on().
 bool Admission::begin(std::unique_ptr<Generation>& generation) {
   generation->admitted = time_.now();
   Status status = find_retried(*generation) ? try_resume(*generation) : try_admit(*generation);
@@ -85,8 +85,8 @@ bool Admission::begin(std::unique_ptr<Generation>& generation) {
   return true;
 }
 
-// Resolves the session that a generation starts from and opens the sessions of its samples. If it
-// is not OK, nothing has changed.
+// Resolves the session that a generation starts from and opens the sessions of its samples. If the
+// result is not OK, nothing has changed.
 Status Admission::try_admit(Generation& generation) {
   if (generation.stream->cancelled()) return {Code::kCancelled, "the call was cancelled"};
   const std::shared_ptr<StoredCall>& stored = generation.request.stored;
@@ -98,7 +98,8 @@ Status Admission::try_admit(Generation& generation) {
   const int64_t position = *source == nullptr ? 0 : (*source)->position;
   const TurnPlace place = place_of(generation.request, *source);
   if (Status s = check_start(generation.request, place, position); !s.ok()) return s;
-  // Before slots are leased, because leasing may evict the prefix.
+  // The prefix is found before slots are leased, because leasing may evict it. A found prefix is
+  // evicted later than others.
   const auto prefix = *source == nullptr ? find_prefix(generation.request) : std::nullopt;
   Result<Session*> first = open_samples(generation, *source);
   if (!first.ok()) return first.status();
@@ -285,7 +286,7 @@ void Admission::start_stream(Generation& generation, const Session& first, int64
 
 // Records how long a call that came at `came` has waited.
 Duration Admission::note_queued(TimePoint came) {
-  // It may have come in this turn, after the clock was read.
+  // The call may have come in this turn, after the clock was read.
   const Duration queued = std::max(time_.now() - came, Duration(0));
   metrics_.queue_time.observe(queued);
   return queued;
@@ -362,8 +363,8 @@ Status Admission::take_stored(const Generation& generation, Session& session) co
   return {};
 }
 
-// Makes a generation continue where its record ends. Recorded values are sent first. The session is
-// held until then, unless the record is of a call that had finished.
+// Makes a generation continue where its record ends. The recorded values are sent first. If the
+// recorded call had finished, the generation does not use the session.
 void Admission::resume(Generation& generation, Session& session) {
   const GenerateRequest& request = generation.request;
   CallRecord& record = *generation.record;
@@ -396,7 +397,7 @@ void Admission::feed(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
   const bool is_admitted = call->feed.session != nullptr;
   if (is_admitted) call->waited = call->waits(time_.now());
   call->done = std::move(done);
-  if (call->over()) {  // the end of the call and this message have crossed
+  if (call->over()) {  // the call ended while this message was on its way
     call->complete(*call->end, time_.now());
     return;
   }
@@ -410,8 +411,8 @@ void Admission::feed(const std::shared_ptr<ScoreCall>& call, std::vector<int32_t
   if (call->done && call->accepted) call->accepted();  // otherwise the call has its answer
 }
 
-// Gives a Score call its slot and its first message, lets it wait, or refuses it. False as for
-// go_on().
+// Gives a Score call its slot and its first message, lets it wait, or refuses it. The result is as
+// for go_on().
 bool Admission::begin(const std::shared_ptr<ScoreCall>& call, bool has_waited) {
   const Result<Session*> session = open_scored(*call, has_waited);
   if (session.ok()) {
@@ -431,8 +432,8 @@ bool Admission::begin(const std::shared_ptr<ScoreCall>& call, bool has_waited) {
   return true;
 }
 
-// The session of a Score call: the one that it starts from if the call keeps that, else a new one
-// with the same state.
+// The session of a Score call. With `keep`, this is the session that the call starts from,
+// otherwise a new one with the same state.
 Result<Session*> Admission::open_scored(const ScoreCall& call, bool has_waited) {
   const Result<Session*> source = resolve(call.origin, call.caller);
   if (!source.ok()) return source.status();

@@ -33,7 +33,8 @@ class Admission {
             ScoredChunk answers, std::function<void(Result<ScoredChunk>)> done);
   // Admits a call that has waited for slots, when its turn has come, or ends it with the reason for
   // a refusal. False: the call must keep waiting, because a call to another model has just taken
-  // the state that the account's quota had left. At most spare sessions of the account have ended.
+  // the state that the account's quota had left. Nothing has changed then, except that spare
+  // sessions of the account may have ended.
   bool go_on(QueuedCall& call);
 
   // ALREADY_EXISTS, RESOURCE_EXHAUSTED.

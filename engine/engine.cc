@@ -15,7 +15,7 @@
 namespace runnel {
 namespace {
 
-// The number of page entries that take as long as the admission of a call.
+// Listing this number of sessions takes as long as admitting a call.
 constexpr int kSessionsPerWork = 32;
 constexpr int kValuesPerWork = 1024;
 
@@ -233,7 +233,7 @@ void Engine::hold_session(SessionKey key, const std::function<void(Result<Sessio
   if (!put) done(mailbox_full());
 }
 
-// A closed mailbox does not need the message.
+// If the mailbox is closed, the engine ends, and the session need not be marked.
 void Engine::mark_saved(SessionKey key, int64_t position) {
   static_cast<void>(
       scheduler_->put_admitted({[key = std::move(key), position](Scheduler& scheduler) {

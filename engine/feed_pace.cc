@@ -21,7 +21,7 @@ int64_t FeedPace::most(int64_t decoding) const {
   if (measured < 0 || fed_steps_ - measured >= kStepsOfAMeasure) return 0;
   if (!knows_value_) return std::max(kFirst, chunk_);
   if (value_ <= Duration(0)) return kNoBound;
-  // If a step alone takes long, prompts may double its time.
+  // If a step without prompts takes long, prompts may still double its time.
   const Duration rest = std::max(kMost - time, time);
   const Duration allowed = std::min((slowdown_ - 1) * time, rest);
   return std::max({int64_t{allowed / value_}, chunk_, int64_t{1}});
@@ -32,7 +32,7 @@ void FeedPace::note(int64_t decoding, int64_t fed, Duration took) {
   const size_t digits = digits_of(decoding);
   auto& [time, measured] = decoding_[digits];
   if (fed == 0) {
-    // After other numbers of rows, the earlier time may be old.
+    // If another order of magnitude was measured last, the earlier time may be old.
     time = measured >= 0 && digits == last_ ? smoothed(time, took, kSeldom) : took;
     measured = fed_steps_;
     last_ = digits;

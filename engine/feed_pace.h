@@ -1,7 +1,8 @@
 // Limits the prompt values in a step that also has decoding rows, so that these rows do not become
-// too slow. With prompts, a step may take at most `slowdown` times as long as without, and no
-// longer than about 40 ms, or than twice the time without prompts if that is more. The limit
-// follows from the measured times of earlier steps. A step without decoding rows has no limit.
+// too slow. The time of a step with prompts has two limits: `slowdown` times the time of a step
+// without prompts; and about 40 ms, or twice the time of a step without prompts if that is longer.
+// The maximum number of values is computed from measured times of earlier steps. A step without
+// decoding rows has no limit.
 #pragma once
 
 #include <array>

@@ -86,8 +86,8 @@ void Moves::start_import(std::shared_ptr<StateImage> image, StateMove move, Move
   start(std::move(move), std::move(done));
 }
 
-// Opens a session for each of the names in `field` of the request. If it is not OK, nothing has
-// changed.
+// Opens a session for each of the names in `field` of the request. If the result is not OK, nothing
+// has changed.
 Status Moves::open_targets(const std::vector<std::string>& ids, std::string_view field,
                            const Caller& caller, StateMove& move) {
   for (const std::string& id : ids) {
@@ -120,7 +120,7 @@ void Moves::rewind_session(const SessionKey& key, int64_t position, const Caller
   Session& session = **found;
   if (Status s = check_rewind(session, position); !s.ok()) return done(s);
   if (position == session.position) return feed_again(session, {}, caller, std::move(done));
-  session.last_call.reset();  // it continues elsewhere, so that call can no longer be resent
+  session.last_call.reset();  // the position changes, so that call can no longer be resent
   WayBack back = sessions_.rewinds().go_back(session, position);
   session.position = back.position;
   session.pending = back.pending;
@@ -195,8 +195,8 @@ bool Moves::move_states() {
   return some;
 }
 
-// Whether the session of a copy is still as it was when the copy began. A value may become known
-// without an event of the session, so the position is compared, too.
+// Whether the session of a copy is still as it was when the copy began. The sequence may get a
+// value without an event of the session, so the position is compared, too.
 bool Moves::may_go_on(const StateMove& move) {
   if (!move.rested) return true;
   const Session* const session = sessions_.find(move.rested->key);

@@ -19,7 +19,7 @@
 
 namespace runnel {
 
-// A row that could be advanced now. Shares have numbers, which increase over all plans.
+// A row that could be advanced now. Each share gets a number. The numbers increase over all plans.
 struct Candidate {
   Want want = Want::kNext;
   int account = 0;           // index of the account whose call it belongs to

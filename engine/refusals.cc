@@ -20,7 +20,7 @@ Status never_fits(int64_t needed, std::string_view field, const std::string& lim
   return invalid_argument(who + std::to_string(needed) + " states, and " + limit);
 }
 
-// `limit` says that there may be `most` states. `reason` is that of Status.
+// `limit` is a text that says that there may be `most` states. `reason` is for Status::reason().
 Status too_many_states(int64_t needed, int64_t held, int64_t most, std::string_view field,
                        const std::string& limit, std::string_view reason) {
   if (needed > most) return never_fits(needed, field, limit);

@@ -49,7 +49,7 @@ bool is_states_used_up(const Status& status);
 Status share_used_up(int64_t needed, int64_t held, int64_t share, std::string_view field = {});
 
 // RESOURCE_EXHAUSTED: a call needs `needed` states, and `free` of `slots` slots are free. `stored`
-// slots have stored states, which stay.
+// slots have stored states, which keep their slots.
 Status no_room(int needed, int free, int slots, int stored, std::string_view field = {});
 
 // INVALID_ARGUMENT: a different request has used this id.

@@ -12,7 +12,7 @@ int64_t ceil_of(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-// A launch of several steps may pass the place of a snapshot by up to its steps less one.
+// A launch may pass the position where a snapshot is due by up to its number of steps - 1.
 int64_t snapshots_of(const EngineOptions& options, int steps) {
   if (options.rewind_values == 0) return 0;
   return ceil_of(options.rewind_values + steps - 1, options.rewind_every) + 1;
@@ -36,7 +36,7 @@ Rewinds::Rewinds(Model& model, const EngineOptions& options)
 int64_t Rewinds::bytes() const {
   const int64_t logged = std::ssize(values_) * static_cast<int64_t>(sizeof(int32_t));
   const int64_t noted = std::ssize(inputs_) * static_cast<int64_t>(sizeof(int64_t));
-  // A session that is rewinding also has the values of its way.
+  // A session that is rewinding also holds the values of its way back.
   const int64_t way = sessions_ * (room_ - window_) * static_cast<int64_t>(sizeof(int32_t));
   return sessions_ * snapshots_ * model_.layout().fixed_bytes() + logged + noted + way;
 }
@@ -137,7 +137,8 @@ void Rewinds::leave(const Session& session) {
 
 // --- Going back ---
 
-// One more than the consumed values, if there are any.
+// If the state has consumed values, the session also has a pending value, which counts in its
+// position.
 int64_t Rewinds::position_of(const Past& past, int64_t inputs) {
   return inputs == 0 ? past.begun : inputs + 1;
 }

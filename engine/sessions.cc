@@ -17,7 +17,7 @@ namespace {
 
 constexpr Duration kExpiryInterval = std::chrono::seconds(1);
 
-// Keeps one of the states that take_room() has counted in the count, for as long as it lives.
+// While the result exists, one of the states that take_room() has counted stays counted.
 std::shared_ptr<const void> counted_for(const Caller& caller) {
   if (caller.usage == nullptr) return nullptr;
   return {caller.usage.get(), [usage = caller.usage](const void*) { usage->end_state(); }};
@@ -52,8 +52,8 @@ Status Sessions::take_room(int needed, const Caller& caller, std::string_view fi
     own = spare_.oldest(caller.account);
     if (own == nullptr) break;
   }
-  // Last, because it counts the states. It also counts without a quota: the account may get one
-  // while the sessions exist.
+  // begin_states() comes last, because it counts the states. It also counts them if the account has
+  // no quota, because the account may get one while the sessions exist.
   if (caller.usage == nullptr) return {};
   const int64_t most = caller.limits.sessions.value_or(std::numeric_limits<int64_t>::max());
   if (caller.usage->begin_states(needed, most)) return {};

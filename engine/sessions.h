@@ -152,8 +152,8 @@ class Sessions {
   TimePoint next_expiry_{};
 };
 
-// Keeps a session from ending to free its slot. For a call that starts from this session and leases
-// slots of its own.
+// While the object exists, the session is not ended to free its slot. For a call that starts from
+// this session and leases slots of its own.
 class HeldSource {
  public:
   // `sessions` must outlive the object. `session` must not end before the object does; null: the

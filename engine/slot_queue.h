@@ -48,7 +48,7 @@ struct QueuedCall {
   int rank = 0;                          // scratch: its index among the calls of its account
   uint64_t served = 0;                   // turns->served before the call was taken
 
-  // The last message to its client, and the time of it.
+  // The last message to its client, and when it was sent.
   std::optional<Queued> told;
   TimePoint told_at{};
 };

@@ -291,7 +291,7 @@ void Steps::submit() {
   launches_.submit(plan_.steps);
 }
 
-// Whether the next turn can be planned without the values of this plan. It cannot where prompts
+// Whether the next turn can be planned without the values of this plan. It cannot if prompts
 // advance, a value may end a sample, or snapshots are taken between steps.
 bool Steps::may_stay_on_its_way() const {
   const auto only_samples = [](const Candidate& candidate) {
@@ -414,7 +414,7 @@ void Steps::end_if_due(Generation& generation) {
     return;
   }
   const TimePoint now = time_.now();
-  // The room is checked again, because gather() has not seen what was read since then.
+  // The room is checked again, because the client may have read values since gather() checked it.
   if (generation.stalled_since && now - *generation.stalled_since >= options_.stall_timeout &&
       generation.stream->room() < std::max(1, generation.live_samples())) {
     end(generation, {Code::kAborted,
@@ -422,8 +422,8 @@ void Steps::end_if_due(Generation& generation) {
                      "sampled"});
     return;
   }
-  // A record is sent to its end, however late, unless its session has released it: then nothing
-  // else counts its memory.
+  // The rest of a record is sent even after the time limit. But if the session has released the
+  // record, the call ends, because nothing counts the memory of the record any more.
   if (generation.phase == GenerationPhase::kResending) {
     if (generation.record.use_count() > 1) return;
     end(generation, {Code::kAborted,

@@ -35,7 +35,8 @@ Status above_zero(std::string_view field, float value, float most) {
 }
 
 Status validate_ranges(const Sampling& sampling, const Spec& spec) {
-  // Callers may set a lower one: set_temperature() makes that greedy.
+  // The message says 0, because set_temperature() also accepts temperatures below
+  // kLeastTemperature, and makes sampling greedy.
   const float temperature = sampling.temperature;
   if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature)) {
     return outside(fields::kTemperature, number_text(temperature), "0",
@@ -286,7 +287,7 @@ Status validate(const GenerateRequest& request, const Spec& spec, const EngineOp
   if (Status s = validate_sampling(request.sampling, model); !s.ok()) return s;
   if (Status s = validate_stop(request, model); !s.ok()) return s;
   if (Status s = validate_delivery(request.delivery); !s.ok()) return s;
-  if (request.session || request.state) return {};  // its position decides
+  if (request.session || request.state) return {};  // the length depends on its position
   return validate_length(0, std::ssize(request.prompt), fields::kPrompt, model);
 }
 

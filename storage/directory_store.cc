@@ -17,7 +17,7 @@ constexpr std::string_view kStateEnd = ".state";
 constexpr std::string_view kServer = "server-";
 constexpr std::string_view kListed = "listed-";
 constexpr size_t kKeyLength = 64;
-// A file that belongs to nothing may be of a call that still runs, until the file is this old.
+// Until a file is this old, it may belong to a running call, even if no record names it.
 constexpr int64_t kOldMs = 3600 * 1000;
 
 std::string record_name(const std::string& key) { return key + std::string(kRecordEnd); }
@@ -267,7 +267,8 @@ Result<int64_t> DirectoryStore::create_record(const std::string& key, const NewS
     if (Status s = name_state(written, key, record.epoch, syncs_each()); !s.ok()) return s;
     put_state(record, record.epoch, snapshot->position, written.tail);
   }
-  // A record that has expired keeps its file, whose write does not sync names.
+  // If an expired record has left its file, the new record is written in place, which syncs no
+  // names. Then the name of the file in the list must be synced separately.
   Status status = add_to_list(key, record, syncs_each() && found->file.text());
   if (status.ok()) status = write(key, *found, syncs_each());
   if (status.ok()) return record.epoch;

@@ -68,8 +68,8 @@ Result<HostLookup::Addresses> HostLookup::find(const std::string& host, const st
   return Addresses(state.found, state.found->list);
 }
 
-// With the state's mutex held, for which the thread waits at its end. The thread's own code
-// allocates nothing that could fail.
+// To be called with the state's mutex held. The thread locks this mutex at its end, so it ends
+// after this function. The thread's own code allocates no memory.
 Status HostLookup::start(const std::string& host, const std::string& port) {
   const auto found = std::make_shared<Found>();
   try {

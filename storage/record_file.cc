@@ -94,8 +94,8 @@ bool RecordFile::is_of_good_size(size_t needed) const {
   return needed <= area_bytes_ && area_bytes_ <= std::max(kLeastArea, 4 * needed);
 }
 
-// The new file may have its name already, but not on the disk. Without a writer, the next durable
-// write syncs the name, as that of a file of another writer.
+// The new file may have its name already, but not on the disk. Zeros in place of the writer make
+// the next durable write sync the name, as if another writer had made the file.
 void RecordFile::forget_writer(const Folder& folder) const {
   const std::string none(sizeof(Header::writer), '\0');
   static_cast<void>(folder.overwrite(name_, offsetof(Header, writer), none, false));
@@ -113,7 +113,7 @@ Status RecordFile::write(Folder& folder, std::string_view text, bool durable) {
     return replaced;
   }
   // Another writer may have been killed before it synced the text, or the name of the file. Without
-  // this sync, a loss of power during the next one could damage both texts.
+  // this sync, a loss of power while the new text is synced could damage both texts.
   if (durable && writer_ != header.writer) {
     if (Status s = folder.sync(name_); !s.ok()) return s;
   }

@@ -14,7 +14,7 @@ namespace runnel {
 namespace {
 
 constexpr std::string_view kPrefix = "runnel:";
-// Pieces that no record names belong to a running call, or to none.
+// Pieces that no record names expire after this time. Until then, a running call may use them.
 constexpr std::string_view kUnnamedMs = "600000";
 constexpr int64_t kMostMs = int64_t{1} << 47;  // an epoch has room for it
 constexpr size_t kAhead = 2;                   // pieces that are requested, or sent, before a reply
@@ -31,13 +31,18 @@ return {now, text}
 )";
 
 // Replaces the record, and puts its session into its list, if the record still has the version
-// ARGV[1]; returns whether it has. ARGV[2]: the new text, '' to delete it. ARGV[3]: milliseconds
-// until the record and its state expire. ARGV[4]: the epoch of its state. ARGV[5]: the epoch of the
-// state that it had before, '' to keep it. ARGV[6]: the number of pieces that become its state.
-// ARGV[7]: the name that they have. ARGV[8]: the list of the session, '' if it is in none. ARGV[9]:
-// the session there. If the user may not write lists, nothing changes. When a list gets a session,
-// three of it are drawn, and it loses those whose records have expired: so they cannot be much more
-// than a third of it.
+// ARGV[1]. Returns 1 if it has, else 0.
+// - ARGV[2]: the new text of the record, '' to delete the record.
+// - ARGV[3]: milliseconds until the record and its state expire.
+// - ARGV[4]: the epoch of the state.
+// - ARGV[5]: the epoch of the state before this one, '' to keep that state.
+// - ARGV[6]: the number of pieces that become the state.
+// - ARGV[7]: the present name of these pieces.
+// - ARGV[8]: the list of the session, '' if it is in none.
+// - ARGV[9]: the member of the list that stands for the session.
+// If the user may not write lists, nothing changes. Each time a session is added to a list, three
+// members are chosen at random, and those whose records have expired are removed. So not much more
+// than a third of the members can have expired.
 constexpr std::string_view kSwap = R"(
 local text = redis.call('GET', KEYS[1])
 if (text and string.match(text, '^[^\n]*\n?') or '') ~= ARGV[1] then return 0 end
@@ -69,10 +74,10 @@ while ARGV[5] ~= '' and redis.call('UNLINK', piece(ARGV[5], n)) == 1 do n = n + 
 return 1
 )";
 
-// The ids of sessions in the list KEYS[1], from ARGV[1] on, at most ARGV[2], a line each. Examines
-// at most ARGV[3] members, and removes those whose records have expired. The first line is
-// empty. Where it has examined ARGV[3] members, it is the id of the last one, and there may be
-// more.
+// The ids of sessions in the list KEYS[1], from ARGV[1] on, at most ARGV[2] of them, with one id
+// per line after the first line. Examines at most ARGV[3] members, and removes the members whose
+// records have expired. If it has examined ARGV[3] members, the first line is the id of the last
+// one, and there may be more sessions. Otherwise the first line is empty.
 constexpr std::string_view kList = R"(#!lua flags=allow-oom
 local most, lines = tonumber(ARGV[2]), {''}
 local found = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[1], '+', 'LIMIT', 0, ARGV[3])
@@ -89,7 +94,8 @@ end
 return table.concat(lines, '\n')
 )";
 
-// Changes nothing. It is refused if a user may not do with lists what the other scripts do.
+// Changes nothing. Redis refuses it if the user may not run the commands that the other scripts use
+// for lists.
 constexpr std::string_view kMayList = R"(#!lua flags=allow-oom
 redis.call('ZADD', KEYS[1], 'XX', 0, '')
 redis.call('ZREM', KEYS[1], '')
@@ -98,8 +104,8 @@ redis.call('ZRANGEBYLEX', KEYS[1], '-', '+')
 return redis.call('EXISTS', KEYS[1])
 )";
 
-// The first line of kSwap. Even if memory is full, a call must be able to end, and a session to be
-// deleted. A new session is refused then.
+// The first line of kSwap. If the memory of Redis is full, calls can still end and sessions can
+// still be deleted, but new sessions are refused.
 constexpr std::string_view kAlways = "#!lua flags=allow-oom";
 constexpr std::string_view kUnlessFull = "#!lua";
 

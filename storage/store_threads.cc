@@ -39,13 +39,14 @@ void StoreThreads::extend(Job& job) {
   job.until = clock_.now() + timeout_;
 }
 
-// True for the first caller only, which then calls `done`.
+// True for the first caller only, who must then call `done`.
 bool StoreThreads::settle(const std::shared_ptr<Job>& job) {
   std::lock_guard lock(mutex_);
   return unsettled_.erase(job) == 1;
 }
 
-// Unless its outcome has come. Where memory gives out in that, too, nothing follows.
+// Reports `status` as the outcome of the job, unless an outcome has been reported. If there is no
+// memory for the report, nothing is reported.
 void StoreThreads::fail(const std::shared_ptr<Job>& job, const Status& status) {
   if (!settle(job)) return;
   static_cast<void>(within_memory([&] {

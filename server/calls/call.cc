@@ -39,8 +39,9 @@ void Call::end(const Status& status) {
   resume();
 }
 
-// The engine has already ended the stream of a reader who takes nothing. What is left of the call
-// is an event that is never sent. A caller who sends nothing holds a state.
+// Cuts off an event that the client has not taken for too long. The engine ends the stream of such
+// a client earlier, so only this event is left of the call. Also ends the call if the client sends
+// nothing for too long, because the call holds a state.
 void Call::tend(TimePoint now) {
   if (const Status status = check_rights(); !status.ok()) fail(status);
   {
@@ -87,7 +88,7 @@ void Call::fail(const Status& status) {
   resume();
 }
 
-// Ends the call with `status`, unless it has ended already. The client has yet to be told.
+// Ends the call with `status`, unless it has ended already. Does not tell the client.
 void Call::stop(const Status& status) {
   {
     std::lock_guard lock(mutex_);

@@ -11,7 +11,8 @@ namespace {
 
 constexpr size_t kPieceBytes = 256 << 10;
 constexpr Duration kLeastExpiry = std::chrono::seconds(1);
-// The header, and one piece: as it is, as a message, and encoded.
+// The memory of an export in addition to the state: the header, and one piece in three forms (as it
+// is, as a message, and encoded).
 constexpr int64_t kBesideBytes = (int64_t{1} << 20) + 3 * int64_t{kPieceBytes};
 
 }  // namespace

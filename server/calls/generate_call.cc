@@ -14,7 +14,7 @@
 namespace runnel {
 namespace {
 
-constexpr int64_t kCallBytes = 16 << 10;  // what any call takes
+constexpr int64_t kCallBytes = 16 << 10;  // the memory that any call takes
 constexpr Duration kForOwnState = std::chrono::seconds(1);
 
 // The maximum memory that a call may hold for its reader: its stream, the group that is taken from
@@ -158,8 +158,8 @@ std::function<void()> GenerateCall::ender(std::shared_ptr<TokenStream> stream, S
   };
 }
 
-// When the engine has named a session, the call takes it in the store, too, before its client
-// learns the name.
+// If the event names a session that the engine has made, the call adopts this session in the store.
+// The client learns the name only after that.
 Status GenerateCall::adopt_made(const GenerateEvent& event) {
   const auto* const started = std::get_if<Started>(&event);
   if (!makes_stored_ || started == nullptr || started->session.empty()) return {};

@@ -122,7 +122,7 @@ Call::Step ImportCall::next() {
   if (phase == Phase::kMaking) return Waiting();
   if (phase == Phase::kMade) {
     if (!made_->ok()) return made_->status();
-    lock.unlock();  // nobody else touches what was made
+    lock.unlock();  // no other thread uses made_ any more
     sink_.answer((**made_)[0]);
     return Status();
   }

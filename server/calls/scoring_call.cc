@@ -12,8 +12,8 @@
 namespace runnel {
 namespace {
 
-// The maximum number of log-probabilities in one event: a quarter of what gRPC's clients accept by
-// default.
+// The maximum number of log-probabilities in one event: a quarter of the message size that gRPC's
+// clients accept by default.
 constexpr size_t kEventValues = 1 << 18;
 
 }  // namespace
@@ -31,7 +31,8 @@ std::shared_ptr<ScoringCall> ScoringCall::make(ServerContext& state, CallStart s
 void ScoringCall::start() {
   if (Status s = admit(); !s.ok()) return refuse(s);
   if (Status s = state_.models.ready(); !s.ok()) return refuse(s);
-  // No engine has been asked yet that could refuse.
+  // While the server drains, each engine refuses calls, but this call has not reached an engine
+  // yet.
   if (state_.draining.load(std::memory_order_acquire)) return refuse(draining_status());
   resume();
 }

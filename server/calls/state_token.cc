@@ -15,7 +15,8 @@ constexpr int64_t kCopies = 8;  // of a token: as a state, sealed, as text, in a
 constexpr int64_t kGivenCopies = 2;  // of a received token, in the request
 constexpr std::string_view kFile = "the state file";
 
-// The refusal of a state file in the terms of tokens, without its advice, which is for files.
+// Rewords the refusal of a state file for a state token. Unless the refusal is INVALID_ARGUMENT,
+// its advice is for files, and is replaced.
 Status token_status(Status status) {
   std::string message = status.message();
   if (!message.starts_with(kFile)) return status.at_field(fields::kToken);

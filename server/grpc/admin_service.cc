@@ -10,7 +10,7 @@ namespace {
 
 using AdminBase = v1::Admin::WithRawCallbackMethod_Reload<v1::Admin::Service>;
 
-constexpr int64_t kReportBytes = 1 << 20;  // as it is, as a message and encoded
+constexpr int64_t kReportBytes = 1 << 20;  // a report as it is, as a message, and encoded
 
 v1::ReloadResponse report_message(const ReloadReport& report) {
   v1::ReloadResponse message;

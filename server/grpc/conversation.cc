@@ -25,7 +25,7 @@ std::string item(const std::string& at, int index) {
   return at + "[" + std::to_string(index) + "]";
 }
 
-// Reads the arguments here, because their path is different where messages are checked.
+// Also reads the arguments, because a later check of the messages would name another path for them.
 Fault add_calls(const v1::ChatMessage& message, const std::string& at, OrderedJson& made) {
   for (int i = 0; i < message.tool_calls_size(); ++i) {
     const v1::ToolCall& call = message.tool_calls(i);
@@ -113,7 +113,8 @@ Fault read_conversation(const v1::Conversation& message, Conversation& made) {
   return message.continues() ? check_continues(made.messages, "continues") : Fault();
 }
 
-// The path of a member begins with a field of the conversation, which the message marks as a field.
+// `fault.param` is the path of a member, and begins with a field of the conversation. The message
+// gets a placeholder for this field (base/field.h).
 Status status_of(const Fault& fault) {
   const std::string& path = fault.param;
   const size_t end = std::min(path.find_first_of(".["), path.size());

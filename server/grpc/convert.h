@@ -1,6 +1,6 @@
-// Converts messages of the wire to the engine's plain data and back. The code here checks only what
-// the plain data cannot represent. The engine checks everything that depends on the model and
-// limits.
+// Converts messages of the wire to the engine's plain data and back. The code here checks only for
+// values that the plain data cannot represent. The engine checks everything that depends on the
+// model and limits.
 #pragma once
 
 #include <optional>

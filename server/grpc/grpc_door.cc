@@ -26,7 +26,8 @@ constexpr int kReadBytes = 16 << 10;
 constexpr int kTrims = 30;                                  // after a flood, one per second
 constexpr auto kShutdown = std::chrono::milliseconds(500);  // before calls are cut off
 
-// A connection whose peer has gone is detected and closed, and so is one that pings too often.
+// Sets the limits of connections. They also make gRPC close connections whose peer has gone, and
+// connections that ping too often.
 void set_connection_arguments(grpc::ServerBuilder& builder, const GrpcOptions& options) {
   // The library would inflate a compressed message without a limit before checking its size.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
@@ -38,7 +39,8 @@ void set_connection_arguments(grpc::ServerBuilder& builder, const GrpcOptions& o
   // Calls get all the time they need to end: the library's default grace after the age is
   // unlimited.
   set(GRPC_ARG_MAX_CONNECTION_AGE_MS, static_cast<int>(options.connection_age_ms));
-  // Bytes that were read before a connection is cut off are still parsed.
+  // Reads are small, because gRPC parses the bytes that it has read even after their connection was
+  // cut off.
   set(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadBytes);
   set(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
   set(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);

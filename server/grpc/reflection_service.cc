@@ -210,8 +210,8 @@ class Stream final : public ByteStream,
   std::optional<TimePoint> writing_since_;  // with mutex_ held
 };
 
-// It gets bytes, so that it can refuse a request before memory is allocated for its fields: as a
-// message, a request can take 64 times its size on the wire.
+// This base class passes requests as bytes, so that the service can refuse a request before memory
+// is allocated for its fields. As a message, a request can take 64 times its size on the wire.
 using ReflectionBase = wire::ServerReflection::WithRawCallbackMethod_ServerReflectionInfo<
     wire::ServerReflection::Service>;
 

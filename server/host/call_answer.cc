@@ -151,7 +151,8 @@ RequestDigest read_digest(const Fields& fields, Faults& faults) {
   return digest;
 }
 
-// `position` is that of the session after the call. No call has counted more values than that.
+// `position` is the session's position after the call. No count of values in the answer may exceed
+// it.
 Finished read_finished(const Fields& fields, int64_t position) {
   const Fields found =
       fields.object("finished", {"reason", "prompt_values", "cached_values", "sampled_values",

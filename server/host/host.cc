@@ -10,10 +10,13 @@ namespace runnel {
 namespace {
 
 constexpr auto kTend = std::chrono::seconds(1);
-constexpr auto kEndedStreams = std::chrono::milliseconds(500);  // for these to send a status
+constexpr auto kEndedStreams =
+    std::chrono::milliseconds(500);  // for ended streams to send their status
 constexpr auto kQuiet = std::chrono::milliseconds(30);
 constexpr auto kLastCalls = std::chrono::milliseconds(300);
-constexpr int kLastSaves = 5;  // intervals of kTend, for sessions to be saved, and for their states
+// How many times to wait for kTend: first until sessions are saved, then until states have replaced
+// logs.
+constexpr int kLastSaves = 5;
 
 }  // namespace
 

@@ -70,7 +70,8 @@ class Host {
   // To be called after refuse(). Waits for at most `grace` until the calls have ended, and calls
   // `tend` about once a second. Then it ends the remaining calls with UNAVAILABLE, and waits until
   // their sessions are saved, as states instead of logs. It returns at most one second after
-  // `grace`, or a few seconds if the store is slow or does not answer.
+  // `grace`. If the store is slow or does not answer, it returns about 11 seconds after `grace` at
+  // the latest.
   void end_calls(Duration grace, const std::function<void()>& tend);
 
  private:

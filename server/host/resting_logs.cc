@@ -17,7 +17,8 @@ constexpr size_t kMostEntries = size_t{1} << 16;
 
 }  // namespace
 
-// A state on its way from the engine to the store. The engine holds it until it has copied it.
+// A state on its way from the engine to the store. The engine holds this object until it has copied
+// the state into it.
 struct RestingLogs::Copy {
   MemoryBudget::Hold room;
   StateImage image;
@@ -90,8 +91,9 @@ void RestingLogs::run() {
   }
 }
 
-// Returns false if it must be tried again later. If the session has had another call since, or the
-// engine no longer has it, there is nothing to write. If the store fails, it is not tried again.
+// Writes the state of the session to the store. Returns false if this must be tried again later. If
+// the session has had another call since, or the engine no longer has the session, there is nothing
+// to write. After a failure of the store, the write is not tried again.
 bool RestingLogs::write(const LoggedSession& session) {
   const auto model = session.model.lock();
   if (model == nullptr || kept_.copy_of(session.key).saved != session.saved) return true;

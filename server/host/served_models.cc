@@ -23,8 +23,8 @@ constexpr auto kLastModel = std::chrono::hours(1);
 // gRPC refuse more than 8 KiB of metadata.
 constexpr size_t kMostNamed = 16;
 
-// The memory of a description: of its short fields and aliases, and of each symbol besides its
-// bytes.
+// The memory of a description: for its short fields and aliases, and for each symbol in addition to
+// its bytes.
 constexpr int64_t kDescribedAnyway = 4096 + kMaxAliases * 2 * (kMaxNameLength + 96);
 constexpr int64_t kDescribedSymbol = 96;
 

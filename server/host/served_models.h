@@ -35,8 +35,8 @@ struct ServedModel {
   std::string name;
   std::string weight_digest;                   // SHA-256 of the weights; empty: it has none
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the values are not text
-  std::shared_ptr<const ChatFormat> chat;      // null: it does not serve conversations,
-  std::string no_chat;                         // for this reason
+  std::shared_ptr<const ChatFormat> chat;      // null: the model does not serve conversations
+  std::string no_chat;                         // why `chat` is null
   std::shared_ptr<Backend> backend;            // null: the model has none (a fake)
   std::string instructions;  // of the CPU, and why they were chosen; empty on a GPU
   std::unique_ptr<Engine> engine;
@@ -77,7 +77,7 @@ class ServedModels {
   ServedModels(const ServedModels&) = delete;
   ServedModels& operator=(const ServedModels&) = delete;
   // Retires every model, and waits until all have been destroyed. No call may run any more. If a
-  // call still holds a model after a minute, the process stops.
+  // call still holds a model after an hour, the process stops.
   ~ServedModels();
 
   // Adds a model. ALREADY_EXISTS if there is a model of this name.

@@ -119,7 +119,7 @@ void StoredSession::open(Done done) {
         return begun;
       },
       [self](const Result<Begun>& begun) { self->take_begun(begun); },
-      [self](const Begun& begun) {  // no call waits for this one any more
+      [self](const Begun& begun) {  // the store has answered too late
         if (begun.outcome != FenceOutcome::kOk) return;
         const Holder late = {self->owner_, begun.epoch, begun.before.begun, begun.before.seed};
         static_cast<void>(self->kept_.store().end(self->key_, late, nullptr));
@@ -300,8 +300,9 @@ Status StoredSession::missing() const {
   return {Code::kDataLoss, "the stored state of session " + quote(use_.id) + " is missing"};
 }
 
-// The holder if the session was not saved. A call that has run was itself cut off. A call that has
-// not run leaves the earlier cut-off call in place.
+// The holder to end the call with if the session was not saved. If the call has run, the record
+// then names it as the call that was cut off. If it has not run, the record still names an earlier
+// call that was cut off.
 Holder StoredSession::holder(bool has_run) const {
   if (!has_run) return {owner_, epoch_, record_.begun, record_.seed};
   return {owner_, epoch_, use_.request, static_cast<int64_t>(seed_)};

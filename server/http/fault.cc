@@ -113,7 +113,7 @@ void send_fault(const Fault& fault, HttpReply& reply) {
     reply.set_header("Retry-After", std::to_string(std::max<int64_t>(1, (ms + 999) / 1000)));
     reply.set_header("Retry-After-Ms", std::to_string(ms));
   } else if (status == 409 || status == 429 || status == 503) {
-    reply.set_header("X-Should-Retry", "false");  // OpenAI's clients would
+    reply.set_header("X-Should-Retry", "false");  // OpenAI's clients would retry
   }
   if (status == 401) reply.set_header("WWW-Authenticate", "Bearer");
   reply.send({status, "application/json", error_json(fault) + "\n"});

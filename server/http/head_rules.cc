@@ -111,7 +111,7 @@ RouteMatch find_route(const std::vector<HttpRoute>& routes, const RequestHead& h
   const std::string_view method = head.method == "HEAD" ? "GET" : head.method;
   RouteMatch match;
   const HttpRoute* otherwise = nullptr;
-  std::string others;  // of the routes of every path
+  std::string others;  // the methods of the routes that match every path
   for (const HttpRoute& route : routes) {
     const bool everywhere = route.path == kEverything;
     if (!everywhere && !match_path(route.path, path)) continue;

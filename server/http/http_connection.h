@@ -134,11 +134,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string pending_;  // bytes that were read and are not parsed yet
 
   std::optional<Parser> parser_;                 // of the request that is being read
-  boost::beast::http::request_header<> fields_;  // its head, without the trailer of its body
-  size_t head_bytes_ = 0;                        // of it, parsed
-  int64_t body_bytes_ = 0;                       // of it, counted in bodies_
+  boost::beast::http::request_header<> fields_;  // the head of that request, without the trailer
+  size_t head_bytes_ = 0;                        // parsed bytes of the head
+  int64_t body_bytes_ = 0;                       // bytes of the body that are counted in bodies_
   const HttpRoute* route_ = nullptr;
-  std::string allow_;  // the methods of its path
+  std::string allow_;  // the methods of the request's path
   AnswerForm form_;
   Taken on_gone_;                        // called if the client leaves before the answer's end
   std::unique_ptr<PieceParser> pieces_;  // of a body that is taken in pieces

@@ -32,7 +32,7 @@ class HttpReply::Exchange {
       } else {
         abort();
       }
-    } catch (const std::bad_alloc&) {  // the client must end it then
+    } catch (const std::bad_alloc&) {  // then only the client can close the connection
     }
   }
 

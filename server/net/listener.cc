@@ -102,10 +102,11 @@ void Listener::run() {
   }
 }
 
-// Counts each second what connections have received, so that a check for a flood sees who has sent
-// most since then. (In the 10 ms since the last check, it may be a single attacker: the others wait
-// until the library reads.) If an excess no longer grows, its calls are already ending, and closing
-// more connections would not help.
+// Notes once a second how many bytes each connection has received, so that a check for a flood sees
+// which addresses have sent most since then. (The 10 ms since the last check are too short: in this
+// time a single attacker may have sent, while the others wait until the library reads.) If an
+// excess no longer grows, its calls are already ending, and closing more connections would not
+// help.
 void Listener::look_for_flood() {
   const TimePoint now = clock_.now();
   if (now - looked_ < std::chrono::milliseconds(kBetweenLooksMs)) return;
@@ -213,8 +214,8 @@ void Listener::refuse(Descriptor socket, const std::string& why) {
   warn(why);
 }
 
-// Held connections take only what open ones leave of limits_.in_all. Without room, a connection is
-// closed at once.
+// Open and held connections together may be at most limits_.in_all. If there is no room, a
+// connection is closed at once.
 void Listener::hold_back(Descriptor socket) {
   close_with_reset(socket);
   const bool has_room = held_back_.size() < HeldBack::kMost && !is_full();

@@ -267,7 +267,8 @@ void Part::take(const Finished& finished) {
   deliver(stream_ ? choice.events() : "");
 }
 
-// Sends `events`. If there is no stream, keeps what the choices have for the whole answer.
+// Reserves memory for `events` and for the text that the choices hold, and sends `events`. Without
+// a stream there are no events, and the choices hold their text until the whole answer is made.
 void Part::deliver(std::string events) {
   int64_t bytes = kEventFactor * std::ssize(events);
   for (const auto& choice : choices_) {

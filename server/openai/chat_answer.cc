@@ -10,8 +10,9 @@ constexpr std::string_view kThink = "<think>";
 constexpr std::string_view kThought = "</think>";
 constexpr std::string_view kSpaces = " \t\r\n";
 constexpr size_t kMostSpaces = 256;  // spaces that are held back
-constexpr size_t kPieceBytes =
-    4 << 10;  // of text, so that little is moved when some of it goes out
+// Text is added to rest_ in pieces of this size, so that little text is moved when its first bytes
+// leave rest_.
+constexpr size_t kPieceBytes = 4 << 10;
 
 // The length of the longest end of `text` that is the beginning of `tag` but not all of it.
 size_t begun(std::string_view text, std::string_view tag) {

@@ -7,7 +7,7 @@
 namespace runnel {
 
 // Answers the request. Each of its prompts is a Generate call. If one fails, all end. The head of a
-// stream is sent when all have been admitted. `state` must outlive the calls, which it counts.
+// stream is sent as start_answer() says. `state` must outlive the calls, which it counts.
 void start_completion(ServerContext& state, const HttpRequest& request, HttpReply reply);
 
 }  // namespace runnel

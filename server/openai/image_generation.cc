@@ -142,7 +142,7 @@ void ImageGeneration::take(const Started& /*started*/) {
     begin_events(reply_);
     begun_ = true;
   }
-  deliver(news());  // what the client has given
+  deliver(news());  // the bytes that the client has given
 }
 
 void ImageGeneration::take(const SampledValues& values) {

@@ -41,8 +41,8 @@ void read_object(RequestFields& fields, const char* key,
                 fault.status.message().substr(fault.param.size() + 1));
 }
 
-// Reads `state_token` and `include_state`. Nothing of such a call stays on the server, because a
-// token holds what came before the input. Returns whether the response may be stored.
+// Reads `state_token` and `include_state`. A response with a token is not stored, because the token
+// holds the conversation. Returns whether the response may be stored.
 bool read_token_use(RequestFields& fields, AnswerRequest& answer) {
   read_tokens(fields, answer);
   const TokenUse& token = answer.token;

@@ -23,7 +23,8 @@ HttpLimits http_limits(const ServerConfig& config) {
   limits.body_bytes = config.limit(limits::kMessageBytes);
   limits.body_setting = "limits.message_bytes";
   limits.bodies_bytes = config.limit(limits::kNetworkBytes);
-  // After the first half of this time the call ends; the client has not read that end either.
+  // A call ends after half of this time if its client reads nothing. The connection is closed if
+  // the client then does not read the call's end, either.
   limits.write_timeout = 2 * std::chrono::milliseconds(config.limit(limits::kStallTimeoutMs));
   return limits;
 }

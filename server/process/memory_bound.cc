@@ -10,7 +10,8 @@ namespace {
 
 // Measured, rounded up (tests/end_to_end/bounds_test.py).
 constexpr int64_t kConnectionBytes = 32 << 10;
-// What TLS adds. Most of it is a first handshake message of maximum length.
+// The memory that TLS adds to a connection. Most of it is for a first handshake message of maximum
+// length.
 constexpr int64_t kTlsBytes = 224 << 10;
 // The memory of a session besides its state and its record: its entry in the table, and names.
 constexpr int64_t kSessionBytes = 1 << 10;

@@ -151,8 +151,8 @@ Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereadi
     log.warn("reload", {{"message", failed.message()}});
     return failed;
   }
-  // Nobody knows how much memory a model takes. Without an allowance, this memory does not count as
-  // that of a flood. bound_memory() sets the allowance again.
+  // It is not known how much memory the loading takes. Without an allowance, this memory is not
+  // mistaken for the memory of a flood. bound_memory() sets the allowance again.
   const auto load = [&](const ModelConfig& from) {
     server.allow_memory({});
     return loader.load(from);
@@ -176,7 +176,7 @@ Result<ReloadReport> reload(const ServerConfig& config, const Rereading& rereadi
   return report;
 }
 
-// UNAVAILABLE: a store that may answer later.
+// UNAVAILABLE is not a wrong setting, because the store may answer later.
 int exit_code_of(const Status& start) {
   const bool may_pass =
       start.code() == Code::kFailedPrecondition || start.code() == Code::kUnavailable;

@@ -50,8 +50,9 @@ class Server {
   bool serving() const { return host_.serving(); }
 
   // Refuses new calls with UNAVAILABLE, and sets health to NOT_SERVING, at once. Streams that have
-  // not ended after `grace` end with UNAVAILABLE. Returns when all have ended, at most a few
-  // seconds after `grace`. Only the first call of drain() has an effect.
+  // not ended after `grace` end with UNAVAILABLE. Returns when all have ended: soon after `grace`,
+  // or up to 12 seconds after it if the store is slow. Only the first call of drain() has an
+  // effect.
   void drain(Duration grace);
 
   // To be called about once a second: Host::tend() and GrpcDoor::tend().

@@ -57,7 +57,7 @@ OrderedJson described(const ServedModel& model) {
           {"has_chat", model.chat != nullptr}};
 }
 
-// Adds what the model's sessions hold, and what all models of its name have counted.
+// Adds the number of the model's sessions, and the counts of all models of its name.
 void add_figures(const ServedModel& model, const ModelFigures& figures, OrderedJson& json) {
   const EngineStats stats = model.engine->stats();
   json["sessions"] = stats.sessions;

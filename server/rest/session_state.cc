@@ -36,7 +36,7 @@ Result<bool> boolean_of(const std::string& text, std::string_view field) {
   return invalid_argument(place_of(field) + " must be true or false");
 }
 
-// Without memory for what must be sent, the reply ends by itself.
+// Calls `send`. If there is no memory for the bytes to send, the reply ends by itself.
 template <typename Send>
 void try_to(Send send) {
   static_cast<void>(within_memory([&] {
