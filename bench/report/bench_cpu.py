@@ -192,7 +192,7 @@ class Bench:
             raise BenchError(" ".join(str(error).split())) from None
 
     def peer(self, form, *words):
-        """Runs bench_peer.py and returns its JSON. The authors' loop uses the system's PyTorch, which is fastest for it."""
+        """Runs bench_peer.py and returns its JSON. The authors' loop uses the system's PyTorch, the fastest for it."""
         python = sys.executable if form == "authors" else self.folder / "peers/bin/python"
         command = [python, ROOT / "bench/report/bench_peer.py", self.folder / "mnist", "--form", form, *words]
         return json.loads(run(command, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")}))
