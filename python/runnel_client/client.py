@@ -453,7 +453,7 @@ class Session:
 def _receive(
     client: Client, request: Any, received: Received, options: Options, known: Known | None
 ) -> Generator[Run, None, None]:
-    """The runs of a Generation. Holds no reference to it, so that the call ends when the caller drops the Generation."""
+    """The runs of a Generation. Holds no reference to it, so that the call ends when the caller drops it."""
     tries = client._tries(options.get("timeout"))
     headers, progress = client._headers(request.origin.session), options.get("progress")
     if known and wire.lacks_position(request, options):
