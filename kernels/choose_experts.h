@@ -20,7 +20,8 @@ RUNNEL_DEVICE constexpr float choice_key(const Router& router, const float* scor
   return key == key ? key + 0.0F : bit_cast<float>(kLeast);
 }
 
-// Keeps the experts with the largest keys, of equal keys the first.
+// Keeps the experts with the largest keys. If keys are equal, the expert that was offered first
+// wins.
 class BestExperts {
  public:
   // Keeps the best `room` > 0 in `experts`, best first.

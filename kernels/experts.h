@@ -8,7 +8,8 @@
 
 namespace runnel {
 
-// How an input chooses its experts, and the share p of each. Of equal experts the first is chosen.
+// How an input chooses its experts, and the share p of each. Of experts with equal scores, the
+// first is chosen.
 enum class RouterKind : uint8_t {
   kSoftmax,  // the largest scores; p is the softmax of the chosen scores
   kSigmoid,  // with s = sigmoid(score), the largest s + bias; p is s / (sum of the chosen s + eps)

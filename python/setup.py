@@ -1,4 +1,4 @@
-"""Brings into the package what a checkout keeps elsewhere: the wire contract, and the licence. See pyproject.toml."""
+"""Adds files from elsewhere in the checkout to the package: the wire contract, and the licence. See pyproject.toml."""
 
 import pathlib
 import shutil
@@ -20,4 +20,4 @@ if messages.CONTRACT.is_dir():
         messages.generate()
 setup(setup_requires=needed)
 if needed:
-    messages.generate()  # raises: nothing has installed grpcio-tools
+    messages.generate()  # raises, because grpcio-tools is not installed

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PATIENCE = 120.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
+PATIENCE = 120.0  # maximum seconds to wait for an event; long, because the machine may be busy
 NAMES = ("ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX")  # docker/haproxy-fleet.cfg has the first three
 _ports = itertools.count(20000)
 
@@ -31,7 +31,7 @@ def wait_until(holds: Callable[[], bool], what: str, patience: float = PATIENCE)
 
 
 def page(address: str, path: str) -> str | None:
-    """The answer to a GET there; None unless its status is 200."""
+    """The body of the answer to a GET. None unless its status is 200."""
     with contextlib.closing(http.client.HTTPConnection(address, timeout=PATIENCE)) as connection:
         try:
             connection.request("GET", path)
@@ -71,9 +71,10 @@ class Replica:
         self.wait_until_ready()
 
     def begin(self) -> None:
-        """Starts it, without a wait."""
+        """Starts it, without waiting until it is ready."""
         with self._log.open("ab") as log:
-            # Ctrl-C reaches this program alone, and SIGXFSZ stays ignored: a file that is too large is an error.
+            # A new session, so that Ctrl-C reaches only this program. SIGXFSZ stays ignored, so that writing a file that
+            # is too large fails with an error.
             self.process = subprocess.Popen(self._command, stderr=log, start_new_session=True, restore_signals=False)
 
     def wait_until_ready(self) -> None:
@@ -102,7 +103,7 @@ class Replica:
         return self.process.wait(PATIENCE)
 
     def runs_calls(self) -> bool:
-        # A list of sessions would not do: with a store, every replica lists the calls of the others.
+        # Not the list of sessions, because with a store, every replica also lists the calls of the others.
         return re.search(r"^runnel_calls_running [1-9]", page(self.metrics, "/metrics") or "", re.M) is not None
 
     def stop(self) -> None:
@@ -157,7 +158,7 @@ class Fleet:
         for name, replica in zip(NAMES, self.replicas):
             places |= {f"RUNNEL_{name}_GRPC": replica.grpc, f"RUNNEL_{name}_HTTP": replica.http}
             places |= {f"RUNNEL_{name}_METRICS": replica.metrics}
-        for name in NAMES[len(self.replicas) : 2]:  # without an address the proxy would ask one of another machine
+        for name in NAMES[len(self.replicas) : 2]:  # otherwise the proxy would use the address of another machine
             closed = f"{own_address()}:{next(_ports)}"
             places |= {f"RUNNEL_{name}_{port}": closed for port in ("GRPC", "HTTP", "METRICS")}
         with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -185,5 +186,5 @@ class Fleet:
         return found[0]
 
     def changes(self, replica: Replica, state: str) -> int:
-        """How often HAProxy has found that a replica is UP, or DOWN, after it was not."""
+        """How often HAProxy has logged that a replica has become UP, or DOWN."""
         return self._proxy_log.read_text(encoding="utf-8").count(f"Server grpc/{replica.name} is {state}")

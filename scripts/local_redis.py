@@ -23,10 +23,10 @@ class Redis:
     """A Redis on a unix socket that keeps its data in a folder."""
 
     def __init__(self, folder: pathlib.Path, fsync: str = "always"):
-        """`fsync`: "always", when the disk has each write before its reply, or "everysec"."""
+        """`fsync`: "always", so that each write is on disk before its reply, or "everysec"."""
         self.socket = folder / "redis.socket"
         self.url = f"unix:{self.socket}"  # of --storage
-        self.seal_key = folder / "seal.key"  # of --seal-keys, without which servers keep nothing in a Redis
+        self.seal_key = folder / "seal.key"  # for --seal-keys, which servers need to use a Redis
         self.seal_key.touch(mode=0o600)
         self.seal_key.write_bytes(random.Random(1).randbytes(32))
         self._folder = folder
@@ -71,6 +71,6 @@ class Redis:
         self.process.wait()
 
     def cut_tail(self, count: int) -> None:
-        """Cuts the last bytes of the file from which a Redis that was killed starts again."""
+        """Cuts off the last bytes of the file from which a killed Redis restores its data."""
         [path] = self._folder.glob("appendonlydir/*.incr.aof")
         os.truncate(path, path.stat().st_size - count)

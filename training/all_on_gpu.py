@@ -30,9 +30,9 @@ except ImportError as error:
     command.exit_missing("all_on_gpu.py", error, "train")
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# What is trained, at which size, and its share of the time. The largest last: it is what a short time cuts into.
+# The data sets, their sizes, and their shares of the time. The largest is last, so that it is cut if time is short.
 PLAN = (("copy", "small", 0.06), ("mnist", "paper", 0.28), ("text", "paper", 0.16), ("cifar10", "paper", 0.50))
-FAILED, MORE_TO_DO = 1, 3  # exit statuses; the latter of train.py too
+FAILED, MORE_TO_DO = 1, 3  # exit statuses; train.py also has MORE_TO_DO
 PIECE_BYTES = 15 << 20
 EXAMPLES = """examples:
   on a machine of one's own:      all_on_gpu.py --data data --minutes 60 --out zoo
@@ -62,7 +62,7 @@ def parse_arguments(argv):
 
 
 def train(args, name, size, minutes, pause_after):
-    """One data set by train.py, in a process of its own, which gives all its memory back; its exit status."""
+    """Trains one data set with train.py in its own process, so that all memory is freed. Returns the exit status."""
     command = [sys.executable, os.path.join(HERE, "train.py"), name, "--size", size, "--data", args.data]
     command += ["--work", args.work, "--out", os.path.join(args.out, name), "--device", args.device]
     command += ["--minutes", str(minutes), "--save-every", "1"]
@@ -72,7 +72,7 @@ def train(args, name, size, minutes, pause_after):
 
 
 def train_all(args):
-    """The exit status. A run that fails does not keep the others from theirs; all failures are told at last."""
+    """Trains everything, even if one training fails. Reports all failures at the end, and returns the exit status."""
     start, failed = time.monotonic(), []
     plan = [(name, size, 1.0 if args.only else share) for name, size, share in PLAN if args.only in (None, name)]
     for name, size, share in plan:
@@ -94,7 +94,7 @@ def train_all(args):
 
 
 def show(args):
-    """Every figure there is."""
+    """Prints all figures that exist."""
     for name, _, _ in PLAN:
         path = os.path.join(args.work, name + ".json")
         if os.path.exists(path):
@@ -108,7 +108,7 @@ def show(args):
 
 
 def pack(args):
-    """Bundles and reports of what is done in one archive, cut into pieces."""
+    """Writes finished bundles and reports to one archive, cut into pieces."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
         for name, _, _ in PLAN:

@@ -10,8 +10,8 @@ and with a gate g in (0, 1) per head and position, before these sums:
 
     S *= g        z *= g        phi(k) *= 1 - g
 
-Inside a chunk the sums are one masked product of matrices; from chunk to chunk S and z are carried. Cost and memory
-grow linearly with the length (with a gate but for one small matrix over chunks), and plain PyTorch is all it needs.
+Inside a chunk, one masked product of matrices computes the sums. S and z are carried from chunk to chunk. Cost and
+memory grow linearly with the length, except for one small matrix over chunks if there is a gate. It needs only PyTorch.
 """
 
 import math
@@ -21,7 +21,7 @@ from torch.nn import functional
 
 
 def feature_map(x):
-    """elu(x) + 1, but as the server computes it: elu(x) would round to -1 where exp(x) is small, and leave nothing."""
+    """elu(x) + 1, computed like the server. If exp(x) is small, elu(x) would round to -1, and the sum would be 0."""
     return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
@@ -50,9 +50,9 @@ def chunked(q, k, v, eps, chunk, gate):
         k = k * torch.sigmoid(-gate)[..., None]
         kept = functional.logsigmoid(gate).cumsum(
             -1
-        )  # logarithm of what is left of the chunk's first S: [..., chunks, chunk]
+        )  # logarithm of the share of the chunk's first S that remains: [..., chunks, chunk]
         weights = (q @ k.transpose(-1, -2)) * decay(kept, kept)
-        k_left = k * (kept[..., -1:] - kept).exp()[..., None]  # as far as it is left at the chunk's end
+        k_left = k * (kept[..., -1:] - kept).exp()[..., None]  # the share that remains at the chunk's end
         total = kept[..., -1].cumsum(-1)
         between = decay(functional.pad(total[..., :-1], (1, 0)), total, diagonal=-1)  # [..., chunks, chunks]
         S = mix(between, k_left.transpose(-1, -2) @ v)

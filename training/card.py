@@ -49,7 +49,7 @@ The training used no data that have terms.
 
 
 def figure(available, bits, items, hits):
-    """One held-out set's figure: over all that was evaluated, and over its first 100 sequences."""
+    """The figure of one held-out set: over all evaluated sequences, and over the first 100."""
     mean = sum(bits) / sum(items)
     each = [b / n for b, n in zip(bits, items)]
     centre = sum(each) / len(each)

@@ -1,8 +1,7 @@
-"""What the trainer learns from and what figures are computed on: sequences of values out of files in a directory.
+"""The data for training and for figures: sequences of values from files in a directory.
 
-Needs numpy, and Pillow where images are JPEGs. A data set gives batches, each a pure function of a seed and a step,
-so that a run that was interrupted goes on as if it had not been. Nothing is downloaded; where a file is missing the
-error says which.
+Needs numpy, and Pillow for JPEGs. Each batch of a data set is a pure function of a seed and a step, so an interrupted
+run continues as if it had not been interrupted. Nothing is downloaded. If a file is missing, the error names it.
 
     DIR/mnist/{train,t10k}-images-idx3-ubyte.gz
     DIR/cifar10/CIFAR-10-images_jpg.tar.gz, cifar10_lossless_first4000.bin.xz
@@ -23,7 +22,7 @@ from runnel_client.errors import BundleError, check
 
 
 class Sequences:
-    """`values` [count, length + 1]; `counted` [count, length] says which of values 1... a figure counts."""
+    """`values` [count, length + 1]. `counted` [count, length] marks the values from index 1 on that a figure counts."""
 
     def __init__(self, values, counted=None):
         self.values = values
@@ -41,7 +40,7 @@ def generator(*seed):
 
 
 class Images:
-    """Images as raster bytes, each once an epoch in a new order; the first byte is given, not predicted."""
+    """Images as raster bytes, each once in an epoch, in a new order. The first byte is given, not predicted."""
 
     unit = "dimension"
 
@@ -97,7 +96,7 @@ def read_cifar(path):
 
 
 def read_jpegs(archive, part):
-    """Every image of a part, in the order of the names, decoded: [count, 3072]."""
+    """All decoded images of a part, in the order of their names: [count, 3072]."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -117,7 +116,7 @@ def read_jpegs(archive, part):
 
 
 def nearest(images, others):
-    """For each of `others` the index of the image that it is, but for what JPEG loses: by means over 8 x 8 blocks."""
+    """For each of `others`, the index of the same image apart from JPEG's losses. Compares means of 8 x 8 blocks."""
 
     def blocks(x):
         return x.reshape(-1, 4, 8, 4, 8, 3).astype(np.float32).mean((2, 4)).reshape(len(x), -1)
@@ -146,7 +145,7 @@ def cached(cache, name, make, *arguments):
 
 
 class Text:
-    """Bytes of books in windows that begin where a line does; a line's end stands before each."""
+    """Bytes of books, in windows that begin at the start of a line. Each window is preceded by a line's end."""
 
     unit = "byte"
     values, image, begin = 256, None, {"value": 10}
@@ -188,7 +187,7 @@ def windows(text, length):
     return Sequences(values, counted)
 
 
-# Typography that a byte-level model need not spend its bytes on.
+# Plain replacements for typographic characters, which would cost a byte-level model several bytes.
 PLAIN = {
     "\u2018": "'",
     "\u2019": "'",
@@ -216,7 +215,7 @@ def text(directory, cache, length):
 
 
 def prepare(book):
-    """The book alone, without Project Gutenberg's frame, in plain typography and without idle white space."""
+    """A book without Project Gutenberg's header and footer, in plain characters, without extra white space."""
     book = re.sub(r"(?s)^.*?\*\*\* ?START OF [^\n]*\*\*\*(.*?)\*\*\* ?END OF .*$", r"\1", book.replace("\r", ""))
     for fancy, plain in PLAIN.items():
         book = book.replace(fancy, plain)
@@ -228,7 +227,7 @@ def prepare(book):
 class Copy:
     """The copy task of the paper: n random symbols, 0, the same symbols again, zeros to the end.
 
-    Counted are the n symbols that can be known and the 0 that ends them.
+    The figure counts the n repeated symbols and the 0 after them, which can all be predicted.
     """
 
     unit = "symbol"
@@ -268,5 +267,5 @@ LENGTHS = {"text": 1024, "copy": 127}
 
 
 def load(name, directory, cache, length=None):
-    """The data set; `length` counts the inputs of a sequence, where the data do not say it themselves."""
+    """Loads a data set. `length`: the inputs of a sequence, unless the data determine it."""
     return LOADERS[name](directory, cache, length or LENGTHS.get(name))

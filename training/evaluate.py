@@ -68,7 +68,7 @@ def sequence_length(config, args):
 
 def evaluate(client, sequences):
     """Bits and counted values of each sequence."""
-    ends = [np.flatnonzero(row)[-1] + 2 for row in sequences.counted]  # what comes later counts for nothing
+    ends = [np.flatnonzero(row)[-1] + 2 for row in sequences.counted]  # later values are not counted
     scored = client.score(row[:end] for row, end in zip(sequences.values, ends))
     bits, items = [], []
     for log_probs, counted in zip(scored, sequences.counted):
@@ -80,7 +80,7 @@ def evaluate(client, sequences):
 
 
 def said_again(client, sequences):
-    """How many of the counted values, and of the sequences, follow greedily from what comes before."""
+    """The shares of the counted values, and of whole sequences, that greedy sampling predicts."""
     places = [np.flatnonzero(row) + 1 for row in sequences.counted]
     prompts = [row[: place[0]] for row, place in zip(sequences.values, places)]
     found = client.generate(prompts, greedy=True)

@@ -32,7 +32,7 @@ EXAMPLES = """examples:
   gallery.py --runnel build/release/runnel --dataset mnist --data data --out docs/images/mnist zoo/mnist-small
   gallery.py --server 127.0.0.1:50051 --dataset text --values 800 --out /tmp zoo/text
 """
-HIDDEN = 96  # the grey of what is not there yet
+HIDDEN = 96  # the grey of pixels that are not drawn yet
 GAP = 2
 
 

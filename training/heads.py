@@ -16,13 +16,13 @@ def log_probs(head, outputs, values):
 
 
 def mixture_log_probs(outputs, values):
-    """A discretized mixture of logistics over bytes, which stand for [-1, 1] in steps of 2/255."""
+    """A discretized mixture of logistics over bytes, which represent [-1, 1] in steps of 2/255."""
     logits, means, log_scales = outputs.chunk(3, -1)
     log_scales = log_scales.clamp(min=MIN_LOG_SCALE)
     centred = (values[..., None] / 127.5 - 1) - means
     per_scale = (-log_scales).exp()
     plus, minus = (centred + 1 / 255) * per_scale, (centred - 1 / 255) * per_scale
-    # Where a bin holds next to nothing, its density at the middle times its width.
+    # If the mass of a bin is very small, its density at the middle times its width is used instead.
     middle = centred * per_scale
     tail = middle - log_scales - 2 * functional.softplus(middle) - math.log(127.5)
     mass = plus.sigmoid() - minus.sigmoid()

@@ -36,7 +36,7 @@ class Attention(nn.Module):
 
 
 def memory_lengths(heads):
-    """How many values each head remembers at first: the last few, which stand in for positions, up to a hundred."""
+    """How many values each head remembers before training, from 2 to 128. Short memories replace positions."""
     return torch.logspace(1, 7, heads, base=2)
 
 
@@ -78,7 +78,7 @@ class PositionTable(nn.Module):
 
 
 class Network(nn.Module):
-    """Outputs [B, N, outputs] of the head for every one of the values [B, N], in one parallel pass."""
+    """Computes the head's outputs [B, N, outputs] for all values [B, N] in one parallel pass."""
 
     def __init__(self, config):
         super().__init__()
@@ -91,7 +91,7 @@ class Network(nn.Module):
         if model["position"]["kind"] == "table":
             width = bundle.position_width(model)
             self.pos_embedding = PositionTable(model["position"]["length"], width)
-        self.computed = None  # sinusoidal positions, as far as they were needed
+        self.computed = None  # the sinusoidal positions that were needed so far
         self.transformer = Encoder(model)
         self.predictor = nn.Linear(model["width"], bundle.head_width(config))
 
@@ -102,12 +102,12 @@ class Network(nn.Module):
             add = self.config["model"]["embedding"]["combine"] == "add"
             x = x + positions if add else torch.cat([x, positions.expand(len(x), -1, -1)], -1)
         x = self.transformer(x)
-        # A mean rounded to bf16 may be a quarter of a grey level away; nothing behind it evens that out.
+        # In bf16, the rounding error of a mean can be a quarter of a grey level, and no later sum averages it out.
         with torch.autocast(x.device.type, enabled=False):
             return self.predictor(x)
 
     def positions(self, length, like):
-        """What stands beside the values [1, length, width], or None."""
+        """The positions' vectors [1, length, width], or None."""
         model = self.config["model"]
         if model["position"]["kind"] == "none":
             return None

@@ -1,4 +1,4 @@
-"""One line that says how far a training is: redrawn on a terminal, else written anew every half minute."""
+"""Shows the progress of a training in one line, which is redrawn on a terminal, or else printed every half minute."""
 
 import sys
 import time

@@ -1,8 +1,8 @@
-"""The sizes of networks, and how each is trained: what a name such as `mnist paper` stands for."""
+"""The sizes of networks and the settings of their training, by names such as `mnist paper`."""
 
 from runnel_client import bundle
 
-# batch: sequences a step; lr: at its peak; warmup: steps to get there; steps: where no budget of time says otherwise.
+# batch: sequences in a step; lr: the peak; warmup: the steps up to the peak; steps: used if no time is given.
 # mnist, cifar10 and copy at size `paper` are the networks of Katharopoulos et al. 2020. There is no text in the paper:
 # `paper` is as large as 5 MiB of bf16 weights allow. `small` is what two CPU cores can train.
 RECIPES = {

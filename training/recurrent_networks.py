@@ -96,7 +96,7 @@ class RmsNorm(nn.Module):
 
 
 class ShortConvolution(nn.Module):
-    """Of each channel over its latest inputs. The last tap meets the newest input."""
+    """A causal convolution of each channel over its latest inputs. The last tap is multiplied by the newest input."""
 
     def __init__(self, channels, taps):
         super().__init__()

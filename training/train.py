@@ -191,7 +191,7 @@ def check_arguments(args):
 
 
 def make_run(args):
-    """What decides the weights, as plain values."""
+    """Everything that determines the weights, as plain values."""
     run: dict[str, Any] = dict(recipes.RECIPES[args.dataset][args.size])
     run.setdefault("length", datasets.LENGTHS.get(args.dataset))
     for key in run:
@@ -205,7 +205,7 @@ def make_run(args):
 
 
 def prepare(args, run, data):
-    """The training where it stands: at its start, or where the last checkpoint left it."""
+    """The training in its current state: new, or continued from the last checkpoint."""
     if run["family"]:
         config = recipes.spec_of_family(run["family"], args.name, data, run["layers"], run["heads"])
     else:
@@ -245,9 +245,9 @@ def start_from(training, path):
 
 
 def figures(training, args):
-    """What the card says of each held-out set."""
+    """The card's figures for each held-out set."""
     torch.set_float32_matmul_precision("highest")
-    if args.compile:  # once more for other shapes and types would take longer than it saves
+    if args.compile:  # compiling again for other shapes and types would take longer than it saves
         torch.compiler.set_stance("force_eager")
     batch = max(1, training.run["batch"] // 2)
     found = {}

@@ -1,4 +1,4 @@
-"""One training: steps, checkpoints to go on from, and figures of what came out."""
+"""One training: its steps, its checkpoints, and the figures of the trained network."""
 
 import contextlib
 import math
@@ -24,10 +24,11 @@ LAST_LR = 0.01  # of the peak, at the end of the cosine
 
 
 class Training:
-    """A network, its optimizer and how far they are.
+    """A network, its optimizer, and the progress of the training.
 
-    `run` is what decides the weights: data set, sizes, batch, lr, warmup, seed and precision. A checkpoint keeps it,
-    and refuses to go on with another one. The number of steps is part of it too, but may be found from a time.
+    `run` has everything that determines the weights: data set, sizes, batch, lr, warmup, seed and precision. A
+    checkpoint keeps it, and a training with another `run` refuses the checkpoint. The number of steps also belongs to
+    `run`, but may be chosen to fit a given time.
     """
 
     def __init__(self, config, data, run, device):
@@ -46,7 +47,7 @@ class Training:
         self.curve = []  # [step, seconds, bits per item in training since the last point]
 
     def lr(self):
-        """Up in a line, then down half a cosine."""
+        """The learning rate of a step: a linear rise, then half a cosine down."""
         warmup, steps = self.run["warmup"], self.run["steps"]
         if self.step < warmup or steps is None:
             return self.run["lr"] * min(1.0, (self.step + 1) / warmup)
@@ -54,7 +55,7 @@ class Training:
         return self.run["lr"] * (LAST_LR + (1 - LAST_LR) * (1 + math.cos(math.pi * done)) / 2)
 
     def loss(self, sequences, precision):
-        """Mean natural-log loss over what is counted, in fp32 whatever the precision of the products."""
+        """The mean loss in nats over the counted values. It is always computed in fp32."""
         values = torch.from_numpy(sequences.values).to(self.device).long()
         counted = torch.from_numpy(sequences.counted).to(self.device)
         with autocast(self.device, precision):
@@ -75,7 +76,7 @@ class Training:
         return loss.detach()
 
     def calibrate(self, seconds):
-        """Finds how many steps fit into a time, by taking some."""
+        """Takes some steps to find out how many fit into a given time."""
         if self.run["steps"] is not None:
             return
         for index in range(CALIBRATION_STEPS):
@@ -89,7 +90,8 @@ class Training:
         self.run["steps"] = max(self.step + 1, int(seconds / per_step))
 
     def train(self, path, save_seconds, pause_seconds):
-        """Goes on to the last step, or to a pause; True at the end. Saves to `path` now and then, and at last."""
+        """Trains up to the last step or a pause. Saves to `path` from time to time and at the end. Returns True if the
+        last step is done."""
         start = saved = time.monotonic()
         base, total, count = self.seconds, 0.0, 0
         progress = Progress(self.network.config["name"], self.data.unit, self.run["steps"], self.step)
@@ -122,7 +124,7 @@ class Training:
         return True
 
     def save(self, path):
-        """Whole or not at all. Under the names that scripts/runnel-convert reads too."""
+        """Saves a checkpoint, whole or not at all, with names that scripts/runnel-convert also reads."""
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         content = {
             "model_state": self.network.state_dict(),
@@ -136,9 +138,9 @@ class Training:
         os.replace(path + ".tmp", path)
 
     def resume(self, path):
-        """Goes on from a checkpoint of the same run."""
+        """Continues from a checkpoint of the same run."""
         saved = checkpoint.load(path)
-        before = {"softmax": False, "family": None} | saved.get("run", {})  # older checkpoints do not say
+        before = {"softmax": False, "family": None} | saved.get("run", {})  # older checkpoints lack these keys
         for key, value in self.run.items():
             found = before.get(key)
             check(
@@ -161,7 +163,7 @@ class Training:
 
 
 def is_decayed(name, parameter):
-    """Matrices decay. Biases, norms and the small parts of a recurrence do not."""
+    """Whether weight decay applies: to matrices, but not to biases, norms and the small parts of a recurrence."""
     return parameter.dim() > 1 and name.endswith(".weight")
 
 

@@ -1,6 +1,6 @@
-// Compares a GPU's pictures with the CPU's, in fp32 and in bf16: bits per dimension of each of some
-// held-out images, and how many values differ between pictures drawn from the same seeds. The CPU
-// works in fp32. Prints one JSON object per line.
+// Compares a GPU's pictures, in fp32 and in bf16, with the CPU's in fp32: the bits per dimension of
+// some held-out images, and how many values differ between pictures drawn from the same seeds.
+// Prints one JSON object per line.
 //
 //   gpu_compare BUNDLE [FLAG VALUE]...      (driving.h)
 #include <algorithm>

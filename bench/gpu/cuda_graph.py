@@ -23,7 +23,7 @@ def captured(step):
 
 
 def timed(step, seconds):
-    """Seconds a step, measured for this long."""
+    """The seconds that a step takes, measured for about `seconds`."""
     for _ in range(5):
         step()
     torch.cuda.synchronize()

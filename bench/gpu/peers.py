@@ -3,7 +3,7 @@
 
     peers.py BUNDLE [BATCH,BATCH,...] [SECONDS] [WAY,WAY,...]      BUNDLE: a directory with a config.json, or "lm"
 
-  eager     the authors' unchanged recurrent loop: linear attention, one step a value
+  eager     the authors' unchanged recurrent loop: linear attention, one step for each value
   graph     the same, captured once as a CUDA graph
   compiled  the same under torch.compile with CUDA graphs, if this PyTorch and this machine support it
   softmax   attention over all values so far with a preallocated cache, also captured; timed at half its length

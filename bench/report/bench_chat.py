@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Measures a long conversation by OpenAI's API beside llama-server, and writes docs/benchmarks/chat.{json,md}.
+"""Measures a long conversation over OpenAI's API, compared with llama-server. Writes docs/benchmarks/chat.{json,md}.
 
-RWKV-7 with random weights of published sizes, in bf16, the same for both. A client sends the whole conversation with
-each turn, as clients do: the answers as they came (kept), or half of each, as clients do that leave out the thinking
-(cut). Measured at each turn are the time to the first text, the tokens that were read, and the server's memory. Answers
-are of letters alone, so that their text becomes the same tokens again.
+Both servers have the same RWKV-7 models of published sizes, with random weights in bf16. As usual, the client sends the
+whole conversation with each turn. It sends answers back unchanged (kept), or only half of each (cut), like clients that
+leave out the thinking. At each turn the program measures the time to the first text, the tokens that the server read,
+and the server's memory. Answers consist only of letters, so that their text becomes the same tokens again.
 
-Then what the prefix cache costs callers who do not chat: calls with prompts of their own, with and without it.
+It then measures how the prefix cache affects callers who do not chat: calls that each have their own prompt, with and
+without the cache.
 
     bench/report/bench_chat.py                 # make bench-chat: builds what is missing, writes docs/benchmarks/chat.md
     bench/report/bench_chat.py --models 0.1B --turns 10 --docs build/bench/chat
@@ -45,7 +46,7 @@ AT_ONCE, CALL_SECONDS = 32, 10
 
 
 class ChatFiles(Files):
-    """With the vocabulary, since texts are sent."""
+    """A model's files with a vocabulary, because the clients send text."""
 
     def __init__(self, setup, model):
         super().__init__(setup, model)
@@ -70,7 +71,7 @@ class ChatFiles(Files):
             self.make_gguf()
 
 
-# --- Servers: each gives its process and its port ---
+# --- Servers: each yields its process and its port ---
 
 
 @contextlib.contextmanager
@@ -125,7 +126,7 @@ def events(port, body):
 
 
 def ask(port, messages):
-    """The answer, and its figures: ms to the first text and to the end, and the tokens that were read."""
+    """The answer and its figures: ms to the first text and to the end, and the tokens read and in the whole prompt."""
     body = {"messages": messages, "max_tokens": ANSWER, "logit_bias": LETTERS, "seed": len(messages), "stream": True}
     began = time.perf_counter()
     first, text = 0.0, ""
@@ -152,7 +153,7 @@ def memory(process):
 
 
 def converse(process, port, turns, keeps):
-    """The figures of each turn. `keeps`: the client sends the answers back as they came, else half of each."""
+    """The figures of each turn. `keeps`: the client sends answers back unchanged; otherwise only half of each."""
     ask(port, [{"role": "user", "content": "Another conversation, to warm up"}])
     messages, figures = [], []
     for turn in range(turns):
@@ -167,7 +168,7 @@ def converse(process, port, turns, keeps):
 
 
 def others_rate(runnel, files, cache_bytes):
-    """Values a second of calls that each have a prompt of their own."""
+    """Values per second of calls that each have their own prompt."""
     flags = ("--prefix-cache-bytes", str(cache_bytes), "--sessions", str(2 * AT_ONCE), "--batch-rows", str(AT_ONCE))
     with runnel_serving(runnel, files, *flags) as (_, _, address):
         calls = ("--find-capacity", "--concurrency", AT_ONCE, "--prompt", 64, "--values", 64)
@@ -205,7 +206,7 @@ def figures_of_turn(one):
 
 
 def verdicts(ways, turns):
-    """The figures beside the goals."""
+    """The figures compared with the goals."""
     last, early = ways["runnel"][turns - 1]["first_ms"], ways["runnel"][min(EARLY, turns) - 1]["first_ms"]
     growth = f"runnel's first text of turn {turns} takes {last / early:.2f}x as long as that of turn {EARLY}"
     lines = [f"{growth} (goal: at most {GROWTH}x)."]

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Measures everything about sampling on this machine's CPU, side by side with PyTorch, and writes it down.
+"""Measures sampling on this machine's CPU, compared with PyTorch, and writes the figures and their page.
 
-First what the machine can do at most. Then, round after round and batch after batch, in turns: runnel's engine alone;
-its server, asked from another process for a stream per sequence, and for all sequences in one stream; and the
-recurrent loop of the paper's authors in PyTorch (bench/report/loop_peer.py), with the same random weights of the
-paper's MNIST size, proven equal before; and the same as one compiled function by the newest PyTorch, which is set up
-from PyPI in build/bench/peers. Then where the time of a step goes, in models for text too, what a value costs at
-position 1,000,000, and how much memory a session takes.
+It first measures the machine's limits. Then these take turns, in each round and for each batch, with the same random
+weights of the paper's MNIST size:
+- runnel's engine alone
+- its server, called from another process with one stream for each sequence, or with one stream for all sequences
+- the recurrent loop of the paper's authors in PyTorch (bench/report/loop_peer.py)
+- the same loop, compiled to one function by the newest PyTorch, which is installed from PyPI into build/bench/peers
+
+Before that, the peers are proven to compute the same model. At the end it measures the parts of a step's time, also of
+models for text, the time of a value at position 1,000,000, and the memory of a session.
 
     bench/report/bench_cpu.py                  # make bench: 20 minutes, writes build/bench and docs/benchmarks
     bench/report/bench_cpu.py --quick          # two minutes, to see that it works; writes build/bench alone
@@ -28,8 +31,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
-QUIET = 0.05  # a machine that is busier than this without us is not quiet
-LARGE = 512  # from this batch on sequences of 256 values stand for whole images
+QUIET = 0.05  # the machine counts as quiet if other programs use at most this share of it
+LARGE = 512  # from this batch on, sequences of 256 values are measured in place of whole images
 PEER_PACKAGES = ("torch==2.15.0", "rwkv==0.8.32", "safetensors", "transformers", "numpy")
 FORMS = ("compiled-bf16", "compiled-fp32")
 
@@ -56,7 +59,7 @@ QUICK = {
     "seconds": 0.2,
     "steps": 24,
     "positions": [500, 1_000, 5_000],
-    "forms": (),  # without PyTorch's newest, which is gigabytes to fetch
+    "forms": (),  # without the newest PyTorch, a download of gigabytes
     "threads": [1],
 }
 
@@ -66,7 +69,7 @@ class BenchError(Exception):
 
 
 def run(command, **options):
-    """The stdout of a command."""
+    """Runs a command and returns its stdout."""
     done = subprocess.run(
         [str(word) for word in command],
         capture_output=True,
@@ -81,7 +84,7 @@ def run(command, **options):
 
 
 def install_peers(folder):
-    """PyTorch as of today and what goes with it, in a virtual environment: its python."""
+    """Installs the newest PyTorch and its packages into a virtual environment, and returns its python."""
     mark, python = folder / "installed", folder / "bin/python"
     if not (mark.exists() and mark.read_text(encoding="utf-8") == " ".join(PEER_PACKAGES)):
         print("installing PyTorch and rwkv from PyPI", flush=True)
@@ -95,7 +98,7 @@ def install_peers(folder):
 
 
 def busy_share(seconds=1.0):
-    """The share of the machine's time that is not idle while we do nothing."""
+    """The share of the machine's time that other programs use while this program sleeps."""
 
     def read():
         with open("/proc/stat", encoding="ascii") as file:
@@ -109,7 +112,7 @@ def busy_share(seconds=1.0):
 
 
 def processor():
-    """The processor, as it calls itself, and how many of its cores this process may use."""
+    """The processor's name, and how many of its cores this process may use."""
     text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
     keys = {key: re.search(rf"^{key}\s*:\s*(.*)$", text, re.MULTILINE) for key in ("model name", "cpu family", "model")}
     name, family, model = (found.group(1) if found else "unknown" for found in keys.values())
@@ -117,7 +120,7 @@ def processor():
 
 
 def machine():
-    """What lscpu says, and how busy the machine is without us."""
+    """The processor, its relevant instruction sets and its caches, as lscpu lists them, and the load average."""
     listed = dict(line.split(":", 1) for line in run(["lscpu", "--bytes"]).splitlines() if ":" in line)
     caches = {name: int(listed.get(f"{name} cache", "0").split()[0]) for name in ("L2", "L3")}
     flags = [
@@ -135,7 +138,7 @@ def machine():
 
 
 def quiet_machine():
-    """machine(), after a warning if something else uses it."""
+    """Returns machine(). Prints a warning first if other programs keep the machine busy."""
     about = machine()
     if (busy := busy_share()) > QUIET:
         print(f"warning: the machine is {busy:.0%} busy with something else; the figures will be low", flush=True)
@@ -143,7 +146,7 @@ def quiet_machine():
 
 
 class Bench:
-    """Runs the measurements and keeps what they came to."""
+    """Runs the measurements and keeps their results."""
 
     def __init__(self, runnel, folder, plan):
         self.runnel, self.folder, self.plan = runnel, folder, plan
@@ -151,11 +154,11 @@ class Bench:
         self.busy = []
         self.runs = {}  # (what, batch) -> values per second, one for each round
         self.peer_threads = {}
-        self.limits = {}  # by threads: the best of every measurement
-        self.torch = {}  # by way: its version
-        self.compiled = {}  # by batch: the form and the threads that are fastest
-        self.forms = {}  # that are proven equal: by how many bits per value they differ
-        self.missing = {}  # by form: why it is not there
+        self.limits = {}  # number of threads -> the best of all measurements
+        self.torch = {}  # way -> the version of its PyTorch
+        self.compiled = {}  # batch -> the fastest form and number of threads
+        self.forms = {}  # form that is proven equal -> by how many bits per value it differs
+        self.missing = {}  # form -> why it is missing
 
     def say(self, text):
         seconds = int(time.monotonic() - self.began)
@@ -165,7 +168,7 @@ class Bench:
         return json.loads(run([self.runnel, "bench", *words, "--json"]))
 
     def measure_limits(self):
-        """A limit that something else has disturbed is none: it is measured often, and the best counts."""
+        """Measures the machine's limits, and keeps the best. Other programs can only make a measurement too low."""
         for one in self.bench("--what", "limits")["limits"]:
             best = self.limits.setdefault(one["threads"], one)
             best.update({name: max(value, best[name]) for name, value in one.items()})
@@ -189,7 +192,7 @@ class Bench:
             raise BenchError(" ".join(str(error).split())) from None
 
     def peer(self, form, *words):
-        """What bench_peer.py says; the authors' loop in the system's PyTorch, which has served it best."""
+        """Runs bench_peer.py and returns its JSON. The authors' loop uses the system's PyTorch, the fastest for it."""
         python = sys.executable if form == "authors" else self.folder / "peers/bin/python"
         command = [python, ROOT / "bench/report/bench_peer.py", self.folder / "mnist", "--form", form, *words]
         return json.loads(run(command, env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor")}))
@@ -203,11 +206,11 @@ class Bench:
         return path
 
     def prove_equal(self, address):
-        """The peer gives every value that the server samples the probability that the server gave it."""
+        """Checks that the peer gives each value of a server's samples the same probability as the server."""
         return self.peer("authors", "--check", self.sample(address))
 
     def prove_compiled(self, address):
-        """The same of each compiled form; what cannot be had or is another model takes no part."""
+        """Checks each compiled form in the same way. Leaves out a form that cannot be installed or fails the check."""
         path = self.sample(address)
         for form in self.plan["forms"]:
             try:
@@ -234,7 +237,7 @@ class Bench:
         return measured["values_per_s"]
 
     def measure_compiled(self, batch):
-        """With the form and the threads that are fastest at this batch: each is tried once."""
+        """Values per second of the fastest form and number of threads at this batch. The first call tries all."""
 
         def rate(form, threads, steps):
             told = self.peer(form, "--batch", batch, "--threads", threads, "--steps", steps)
@@ -250,7 +253,7 @@ class Bench:
         return rate(form, threads, self.plan["steps"])
 
     def measure_round(self, number, address):
-        """Every way at every batch, in turns, beginning with another one each round."""
+        """Measures every way at every batch, in turns. Each round begins with another way."""
         self.busy.append(busy_share())
         numerics = ""
         ways = ["engine", "streams", "samples", "peer", *(["compiled"] if self.forms else [])]
@@ -328,13 +331,13 @@ class Bench:
         }
 
     def inside(self, directory, what):
-        """What a bundle's steps are made of, at every batch."""
+        """The parts of a bundle's steps, at every batch: `what` lists the measurements of `runnel bench`."""
         batches = ",".join(str(batch) for batch in self.plan["batches"])
         told = self.bench(directory, "--backend", "cpu", "--what", what, "--batch", batches)
         return {name: told[name] for name in what.split(",")}
 
     def model(self, directory):
-        """The sizes that the bundle says."""
+        """The sizes in the bundle's config, and the number of the head's outputs."""
         from runnel_client import bundle
 
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
@@ -348,7 +351,7 @@ class Bench:
         return {}
 
     def throughput(self):
-        """Medians over the rounds, and the runs that they are of."""
+        """The median over the rounds for each way and batch, with the runs themselves."""
         return [
             {
                 "what": what,
@@ -376,7 +379,7 @@ def check_program(runnel):
 
 
 def page_parser(name, about, counts="median"):
-    """A parser with the flags that every benchmark with a page of its own has."""
+    """A parser with the flags that all benchmarks with their own page share."""
     parser = argparse.ArgumentParser(
         prog=f"bench_{name}.py", description=about, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Measures the gated linear family, RWKV-5, RWKV-6 and Mamba-1 on this machine's CPU, and writes it down.
+"""Measures the gated linear family, RWKV-5, RWKV-6 and Mamba-1 on this machine's CPU, and writes families.md.
 
-Random weights of about 340 million parameters in bf16, in the files in which the families are published. An engine of
-runnel samples from each model, round after round and model after model. The machine's limits are measured in every
-round.
+The models have about 340 million random weights in bf16, in the form in which each family is published. In every round,
+runnel's engine samples from each model, and the machine's limits are measured, too.
 
     bench/report/bench_families.py             # make bench-families: writes docs/benchmarks/families.md
     bench/report/bench_families.py --models gla-340m --rounds 1 --docs build/bench/text
@@ -22,7 +21,7 @@ from bench_text import ROOT, Bench, medians
 
 BATCHES = (1, 16)
 GOAL = 0.8  # of the limit, at one sequence
-# The names of families by their presets.
+# The name of each family by its preset.
 MODELS = {
     "gla-340m": "GLA",
     "retnet-340m": "RetNet",
@@ -43,7 +42,7 @@ def make(preset, folder):
     if not (bundle / "model.safetensors").exists():
         maker = ROOT / "scripts/runnel-random-bundle"
         run([sys.executable, maker, "--preset", preset, "--dtype", "bf16", "--out", bundle])
-    for vocabulary in bundle.glob("rwkv_vocab*"):  # would make most values padding, which is not computed
+    for vocabulary in bundle.glob("rwkv_vocab*"):  # with it most values would be padding, which is not computed
         vocabulary.unlink()
     return bundle
 
@@ -57,7 +56,8 @@ def tensor_bytes(bundle):
 
 
 def step_bytes(sizes):
-    """Of the tensors that a step reads. From a table that is not the head as well it reads a few rows alone."""
+    """The bytes of the tensors that a step reads. An embedding that is not also the head is left out: a step reads only
+    a few of its rows."""
     tied = not {"lm_head.weight", "head.weight"} & sizes.keys()
     return sum(size for name, size in sizes.items() if tied or not name.endswith(TABLES))
 

@@ -118,7 +118,7 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def loads_a_second(address: str, names: Sequence[str], seconds: float = 10.0) -> float:
-    """Calls a second of threads that each continue sessions drawn at random, of which nearly all must be loaded."""
+    """Calls per second of several threads, which continue randomly drawn sessions. Most of these must be loaded."""
     counts = [0] * THREADS
     end = time.monotonic() + seconds
 

@@ -3,13 +3,13 @@
 
     bench/report/bench_http.py RUNNEL BUNDLE TINY_BUNDLE OUT_DIRECTORY [--rounds N] [--streams N]
 
-Three things, with the clients on the same machine:
-  speed   values a second of 32 streams, 16 values in a message: of the engine, over gRPC and over HTTP
-  first   from a request to its first value, over gRPC and over HTTP, one call at a time
-  open    what streams of a value a second each hold in memory beside their states, with the tiny model
+It measures three things, with the clients on the same machine:
+  speed   values per second of 32 streams, 16 values in a message: of the engine, over gRPC and over HTTP
+  first   the time from a request to its first value, over gRPC and over HTTP, one call at a time
+  open    the memory of an open stream in addition to its state, with the tiny model and one value per second and stream
 
 Both bundles must be of models without a last position (scripts/runnel-random-bundle --endless). Rounds alternate,
-medians are reported. Have the machine to yourself: `uptime` should say 0.
+and medians are reported. Have the machine to yourself: `uptime` should say 0.
 
 Needs protoc, and Python with grpcio and protobuf; on Debian: scripts/setup bench
 """
@@ -35,7 +35,7 @@ from runnel_client import messages, serving
 AT_ONCE = 32
 VALUES = 512
 FIRST_CALLS = 50
-SETTLE = 5  # seconds that open streams are left to themselves
+SETTLE = 5  # seconds to wait after the streams are open, before memory is read
 ONE_THREAD = ("--backend", "cpu", "--threads", "1")
 
 
@@ -47,7 +47,7 @@ def request(host, values, key):
 
 @contextlib.contextmanager
 def http_server(runnel, bundle, *flags):
-    """A server with both doors: its process, the address of gRPC and of HTTP."""
+    """A server with gRPC and HTTP: its process, and the addresses of both."""
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder, "log")
         own = (*ONE_THREAD, "--http-address", "127.0.0.1:0", "--log-access=false", *flags)
@@ -61,7 +61,7 @@ def connect(http):
 
 
 def stream_all(http, streams, values):
-    """Values a second of streams that begin together, each read to its end."""
+    """Values per second of streams that begin together. Each is read to its end."""
     waiting = selectors.DefaultSelector()
     asked = request(http, values, "none")
     sockets = [connect(http) for _ in range(streams)]
@@ -83,7 +83,7 @@ def stream_all(http, streams, values):
 
 
 def bench(runnel, *words):
-    """Values a second, as `runnel bench` measures them with 32 sequences."""
+    """Values per second, as `runnel bench` measures them with 32 sequences."""
     line = [runnel, "bench", "--batch", str(AT_ONCE), "--values", str(VALUES), "--seconds", "2", "--json", *words]
     told = json.loads(subprocess.run(line, stdout=subprocess.PIPE, check=True).stdout)
     return told["throughput"][0]["values_per_s"]
@@ -113,7 +113,7 @@ def first_by_http(http):
 
 
 def measure_first(runnel, bundle):
-    """Milliseconds to the first value, by each door in turn."""
+    """Milliseconds to the first value, over gRPC and over HTTP in turn."""
     import grpc
 
     contract = messages.inference()
@@ -146,7 +146,7 @@ def resident(process):
 
 
 def open_streams(http, process, streams, key):
-    """Bytes that the server has while so many streams are open."""
+    """The resident bytes of the server while `count` streams are open."""
     asked = request(http, 1 << 20, key)
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(connect(http)) for _ in range(streams)]
@@ -164,7 +164,7 @@ def open_streams(http, process, streams, key):
 
 
 def measure_open(runnel, bundle, streams):
-    """A quota of the account has its streams get a value a second each, on average."""
+    """Measures the memory of open streams. A quota of the account slows each to one value per second on average."""
     with tempfile.TemporaryDirectory() as folder:
         keys = pathlib.Path(folder, "keys.jsonl")
         new = [runnel, "key", "new", "bench", "--file", keys, "--values-per-second", str(streams)]

@@ -53,7 +53,7 @@ class HybridFiles(Files):
 
     def sizes(self, runnel):
         """Bytes that a step reads: weights, the recurrent part of a state, and a cache of bf16 for each position."""
-        told = json.loads(run([runnel, "info", self.bundle, "--json"]))  # of a cache in fp32
+        told = json.loads(run([runnel, "info", self.bundle, "--json"]))  # assumes a cache in fp32
         positions = told["max_length"] - 1
         recurrent = told["state_bytes"] - positions * told["position_bytes"]
         return {
@@ -64,7 +64,7 @@ class HybridFiles(Files):
         }
 
 
-# --- The ways: each gives figures by name: POSITION/SEQUENCES, prompt/VALUES, session_bytes ---
+# --- The ways: each returns figures by name: POSITION/SEQUENCES, prompt/VALUES, session_bytes ---
 
 
 def runnel_engine(bench, files):
@@ -85,8 +85,8 @@ def runnel_engine(bench, files):
 
 
 def llama_bench(bench, files):
-    """Does not sample, but feeds random values. Each sequence reads its own prompt, because llama-batched-bench would
-    read a shared prompt only once."""
+    """Measures llama-batched-bench, which feeds random values instead of sampling. Each sequence reads its own prompt,
+    because llama-batched-bench would read a shared prompt only once."""
 
     def output(*words, context=CONTEXT):
         common = ["-m", files.gguf, "-t", cores(), "-tb", cores(), "-c", SLOTS * context, "-b", UBATCH, "-ub", UBATCH]
@@ -106,7 +106,7 @@ def llama_bench(bench, files):
             figures[f"{position}/{one['pl']}"] = one["speed_tg"]
     for prompt in PROMPTS:
         figures[f"prompt/{prompt}"] = rows("-npp", prompt, "-ntg", 1, "-npl", 1)[0]["speed_pp"]
-    # It logs the sizes of its buffers at this level.
+    # At this verbosity, llama.cpp logs the sizes of its buffers.
     log = output("-npp", 1, "-ntg", 1, "-npl", SLOTS, "--verbosity", 4, context=SESSION)
     if memory := memory_of(log):
         figures["session_bytes"] = memory / SLOTS

@@ -3,15 +3,14 @@
 
     bench/report/bench_load.py RUNNEL BUNDLE OUT_DIRECTORY
 
-Three things, on one server with its clients on the same machine:
-  load   calls at 0.5, 1 and 2 times what the server can complete, found anew in each round: goodput, latencies,
-         refusals
-  stall  the gaps between the values of 8 streams, with and without a ninth that is never read
-  doors  values a second and what they cost: of an engine, by gRPC, with keys, with keys and TLS; and what calls cost
-         that are refused
+It measures three things, on one server with its clients on the same machine:
+  load   calls at 0.5, 1 and 2 times the server's capacity, which each round finds again: goodput, latencies, refusals
+  stall  the gaps between the values of 8 streams, with and without a ninth stream that is never read
+  doors  values per second and the processor time of a value: of an engine, over gRPC, with keys, with keys and TLS; and
+         the processor time of a refused call
 
-BUNDLE must be of a model without a last position (scripts/runnel-random-bundle --endless). Rounds alternate, medians
-are reported. Have the machine to yourself: `uptime` should say 0.
+BUNDLE must be of a model without a last position (scripts/runnel-random-bundle --endless). Rounds alternate, and
+medians are reported. Have the machine to yourself: `uptime` should say 0.
 
 Needs protoc, and Python with grpcio, protobuf and matplotlib; on Debian: scripts/setup bench
 """
@@ -36,18 +35,18 @@ from runnel_client.errors import BundleError
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SWEEP = (0.5, 1, 2)
 SESSIONS = 64
-WARM_UP = 2  # seconds of a run before those that count: a pool fills in a quarter of one
+WARM_UP = 2  # seconds at the start of a run that do not count; the sessions are all in use after a quarter of a second
 NEIGHBOURS = 8
-AT_ONCE = (32, 128)  # calls, where doors are compared
-VALUES = 100  # of each of those calls, where the cost of a value is measured
-LONG = 512  # and where values a second are
-REFUSED = 2000  # calls, where the cost of a refusal is measured
+AT_ONCE = (32, 128)  # numbers of concurrent calls for which doors are compared
+VALUES = 100  # values of each of these calls, when the cost of a value is measured
+LONG = 512  # values of each of these calls, when values per second are measured
+REFUSED = 2000  # calls to measure the cost of a refusal
 ONE_THREAD = ("--backend", "cpu", "--threads", "1")
 SERVED = ("--sessions", str(SESSIONS), "--stall-timeout-ms", "600000", "--stream-room", "64")
 
 
 def load(runnel, address, *flags):
-    """The JSON of one `runnel load`; its progress goes to the terminal."""
+    """Runs `runnel load` and returns its JSON. Its progress goes to the terminal."""
     done = subprocess.run([runnel, "load", "--server", address, "--json", *flags], stdout=subprocess.PIPE, check=False)
     if done.returncode != 0:
         raise SystemExit("bench_load.py: runnel load failed")
@@ -55,7 +54,8 @@ def load(runnel, address, *flags):
 
 
 def measure_load(runnel, address, rounds, seconds):
-    """The JSON of rounds: as many calls at once as there are sessions, then multiples of what they completed."""
+    """The JSON of all rounds. A round finds the capacity by running as many calls at once as there are sessions, and
+    then offers multiples of it."""
     pace = ("--warm-up", str(WARM_UP), "--duration", str(seconds))
     figures = {}
     runs = []
@@ -71,7 +71,7 @@ def measure_load(runnel, address, rounds, seconds):
 
 
 def cpu_seconds(process):
-    """What a process has used so far."""
+    """The processor time that a process has used so far, in seconds."""
     times = pathlib.Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[11:13]
     return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
 
@@ -83,7 +83,7 @@ def is_idle(process):
 
 
 def check_stalled(runnel, process, address):
-    """The stream still has its state, and the server does nothing: neither is it read nor has it ended."""
+    """Checks that the stream has stalled: it still has its state, and the server is idle."""
     idle = is_idle(process)
     told = json.loads(
         subprocess.run([runnel, "info", "--server", address, "--json"], stdout=subprocess.PIPE, check=True).stdout
@@ -95,7 +95,7 @@ def check_stalled(runnel, process, address):
 
 @contextlib.contextmanager
 def stalled_stream(runnel, process, address):
-    """A stream that is read once and never again; its window and its room at the server are full."""
+    """A stream that is read only once, so that its flow-control window and its buffer in the server are full."""
     import grpc
 
     contract = messages.inference()
@@ -107,7 +107,7 @@ def stalled_stream(runnel, process, address):
             request_serializer=contract.GenerateRequest.SerializeToString,
             response_deserializer=contract.GenerateResponse.FromString,
         )
-        request = contract.GenerateRequest(max_values=1 << 20, top_log_probs=16)  # they fill the window
+        request = contract.GenerateRequest(max_values=1 << 20, top_log_probs=16)  # large messages, to fill the window
         request.values.values.append(1)
         call = generate(request, timeout=600)
         next(call)
@@ -121,7 +121,7 @@ def stalled_stream(runnel, process, address):
 
 
 def measure_stall(runnel, process, address, rounds, seconds):
-    """The p99 of the gaps between values, in ms, of each round: alone, and beside a stalled stream."""
+    """The p99 of the gaps between values, in ms, of each round: without and with a stalled stream on the server."""
     neighbours = (
         "--find-capacity",
         "--concurrency",
@@ -151,7 +151,7 @@ def measure_stall(runnel, process, address, rounds, seconds):
 
 
 def cost_of_a_value(runnel, process, address, calls, seconds, *flags):
-    """Microseconds of the server's processor."""
+    """The server's processor time for one value, in microseconds."""
     before = cpu_seconds(process)
     at_once = ("--find-capacity", "--concurrency", str(calls), "--prompt", "1", "--values", str(VALUES))
     pace = ("--warm-up", "0", "--duration", str(seconds))
@@ -160,7 +160,7 @@ def cost_of_a_value(runnel, process, address, calls, seconds, *flags):
 
 
 def values_per_s(runnel, what, calls, seconds):
-    """By the clock, of calls that begin together, read as they come and end; of an engine or through a door."""
+    """Values per second of calls that begin together, of an engine or through a door."""
     at_once = ("--batch", str(calls), "--values", str(LONG), "--seconds", str(seconds), "--json")
     done = subprocess.run(
         [runnel, "bench", *what, *at_once], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True
@@ -169,7 +169,7 @@ def values_per_s(runnel, what, calls, seconds):
 
 
 def new_key(runnel, folder):
-    """Makes keys.jsonl, with a key that has quotas which nothing here uses up, and writes the key to the file `key`."""
+    """Makes keys.jsonl with one key, whose quotas are too large to be used up. Writes the key to the file `key`."""
     quotas = ("--calls", "1000000", "--values-per-second", "100000000")
     command = (runnel, "key", "new", "bench", "--file", f"{folder}/keys.jsonl", *quotas)
     made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
@@ -178,7 +178,7 @@ def new_key(runnel, folder):
 
 @contextlib.contextmanager
 def doors(runnel, bundle):
-    """A server behind each door, by its name: its process and address, and the flags of its clients; a folder last."""
+    """Servers by the name of their door, each with its process, address and flags for its clients; and a folder."""
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         subprocess.run([ROOT / "scripts/certificates", folder], check=True)
         new_key(runnel, folder)
@@ -202,7 +202,7 @@ def doors(runnel, bundle):
 
 
 def cost_of_a_refusal(process, address, key, values, code):
-    """Milliseconds of the server's processor for a Generate call that ends with `code` before it begins."""
+    """The server's processor time, in milliseconds, for a Generate call that is refused with `code`."""
     import grpc
 
     contract = messages.inference()
@@ -228,7 +228,8 @@ def cost_of_a_refusal(process, address, key, values, code):
 
 
 def measure_doors(runnel, bundle, rounds, seconds):
-    """Values a second and the costs of a value by the number of calls at once, and those of refusals, of each round."""
+    """For each round: values per second and the cost of a value, by the number of concurrent calls, and the costs of
+    refusals."""
     with doors(runnel, bundle) as (servers, folder):
         speeds: dict[str, dict[str, list[float]]] = {}
         costs: dict[str, dict[str, list[float]]] = {}
@@ -257,7 +258,7 @@ def measure_doors(runnel, bundle, rounds, seconds):
 
 
 def table_of_doors(measured, unit):
-    """A line for each number of calls; in brackets the share of the first column, in the same round each."""
+    """A line for each number of calls. In brackets: the ratio to the first column, as the median over rounds."""
     names = list(next(iter(measured.values())))
     lines = [f"| calls at once | {' | '.join(names)} |", "| --- " * (len(names) + 1) + "|"]
     for calls, rounds in measured.items():
@@ -301,7 +302,7 @@ def table_of_loads(runs, shares):
 
 
 def on_all_cores(figures):
-    """A sentence."""
+    """A sentence about goodput and refusals at the highest load."""
     share = plot_load.shares_of_the_best(figures)[SWEEP[-1]]
     refusals = [
         entry["latency_ms"]["p99"]

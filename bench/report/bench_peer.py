@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Measures what runnel is held against: the recurrent loop of the paper's authors, in plain PyTorch, on a bundle.
+"""Measures a bundle's model in plain PyTorch, with the recurrent loop of the paper's authors, as a peer of runnel.
 
-The model is built from torch.nn modules as their library builds it, layer by layer, with the state updated in place by
-einsum, and each value is drawn as they draw it and fed back. Nothing is compiled or fused, as in their code. What is
-measured is the loop after a warm-up, with as many threads as serve it best: let each count have a few steps, keep the
-best.
+The model is built from torch.nn modules as the authors' library builds it, layer by layer, with the state updated in
+place by einsum. Each value is drawn as in their code and fed back. As there, nothing is compiled or fused. The loop is
+measured after a warm-up, with the number of threads that was fastest in a few steps.
 
     bench/report/bench_peer.py zoo/mnist-small --batch 1,32                     # values per second
     build/release/runnel generate --count 4 --seed 7 --json | bench/report/bench_peer.py zoo/mnist-small --check -
 
---check proves that it is the same model: it forces the sequences that runnel has sampled through the loop and compares
-the log-probability of every value.
+--check proves that both compute the same model: it feeds the sequences that runnel has sampled to the loop, and
+compares the log-probability of every value.
 
 Needs Python with numpy and torch: the extra [bench] of ./python; on Debian: scripts/setup bench
 """
@@ -39,8 +38,8 @@ try:
 except ImportError as error:
     command.exit_missing("bench_peer.py", error, "bench")
 
-TOLERANCE = 1e-3  # of every log-probability, natural, where runnel computes in fp32
-BF16_TOLERANCE = 1e-2  # bits per value of every sequence, where its products are in bf16
+TOLERANCE = 1e-3  # of every log-probability, in nats, if runnel computes in fp32
+BF16_TOLERANCE = 1e-2  # of every sequence, in bits per value, if products are in bf16
 WARM_UP = 8  # steps
 
 
@@ -55,15 +54,15 @@ def forced_log_probs(peer, values):
 
 
 def differences(peer, values, log_probs):
-    """From given log-probabilities of all but the first value of each sequence: the largest of any value, and of any
-    sequence in bits per value."""
+    """How far the peer is from the given log-probabilities, which leave out the first value of each sequence: the
+    largest difference of a value in nats, and of a sequence's mean in bits per value."""
     found = forced_log_probs(peer, values) - log_probs
     return float(found.abs().max()), float(found.mean(dim=1).abs().max() / math.log(2))
 
 
 @torch.no_grad()
 def seconds_of_steps(peer, batch, steps):
-    """Of the loop, from fresh states on, sampling included; sequences that reach their end start again."""
+    """The seconds that `steps` steps of the loop take, with sampling. Sequences that reach their end start again."""
     values, states = torch.zeros(batch, dtype=torch.long), None
     began = 0.0
     for step in range(-WARM_UP, steps):
@@ -77,7 +76,8 @@ def seconds_of_steps(peer, batch, steps):
 
 
 def measure(peer, batch, steps, threads):
-    """Values per second with the best of `threads`, each tried over an eighth of the steps if there are several."""
+    """Values per second with the fastest number of threads. If `threads` has several, each is first tried for an eighth
+    of the steps."""
 
     def rate(count, over):
         torch.set_num_threads(count)
@@ -105,7 +105,7 @@ def read_sequences(path):
 
 
 def check_equal(peer, path, is_bf16=False):
-    """Refuses a model that is not the same as the one that made the file. `is_bf16`: the peer's products are."""
+    """Refuses a model that differs from the one that made the file. `is_bf16`: the peer's products are in bf16."""
     values, log_probs, numerics = read_sequences(path)
     largest, bits = differences(peer, values, log_probs)
     if is_bf16 or "/bf16/" in numerics:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes down what bench/report/bench_cpu.py measured: cpu.json for programs, a page with tables, and two pictures.
+"""Writes the results of bench/report/bench_cpu.py: cpu.json for programs, a page with tables, and two pictures.
 
 Draws docs/benchmarks again from the figures of the last run on each processor family:
 
@@ -41,8 +41,8 @@ TILE_ROWS = 4  # kFewestRows of kernels/cpu/isa_amx.cc
 
 
 class Limits:
-    """What the machine allows a model at most, by roofline: arithmetic, caches and memory work at the same time, and
-    the slowest of them sets the pace. Weights are read once a step, states are read and written."""
+    """The limits that the machine sets to a model, by the roofline method: arithmetic, caches and memory work at the
+    same time, and the slowest of them decides. A step reads the weights once, and reads and writes the states."""
 
     def __init__(self, figures):
         self.model, self.machine = figures["model"], figures["machine"]
@@ -58,7 +58,7 @@ class Limits:
             "ffn2": layers * ffn * width,
             "head": width * model["outputs"],
         }
-        # The last products of a mixture are in fp32 whatever the others are in.
+        # The last products of a mixture are always in fp32.
         is_mixture = model.get("head", {}).get("kind") == "mixture_of_logistics"
         self.in_fp32 = {"ffn2": ffn * width, "head": width * model["outputs"]} if is_mixture else {}
         if not self.is_bf16:
@@ -78,19 +78,19 @@ class Limits:
         return 2 * sum(self.products.values()) + 4 * self.state_elements
 
     def bf16_gflops(self, batch):
-        """Of the fastest way for so many rows. On Intel's processors vdpbf16ps is slower than fp32; tiles are used for
-        TILE_ROWS rows or more, and a run from before they were measured has none."""
+        """The rate of the fastest products for this batch. On Intel's processors vdpbf16ps is slower than fp32. Tiles
+        need at least TILE_ROWS rows. Old figures have no rate of tiles."""
         tiles = self.limits.get("tile_gflops", 0) if batch >= TILE_ROWS else 0
         return max(tiles, self.limits["bf16_gflops"], self.limits["fp32_gflops"])
 
     def arithmetic(self, part, batch):
-        """Seconds of a product."""
+        """The least seconds for the arithmetic of a product."""
         in_fp32 = self.in_fp32.get(part, 0)
         bf16 = (self.products[part] - in_fp32) / self.bf16_gflops(batch)
         return 2 * batch * (bf16 + in_fp32 / self.limits["fp32_gflops"]) / 1e9
 
     def home(self, size):
-        """Where so many bytes stay from one step to the next."""
+        """The memory that can hold `size` bytes from one step to the next."""
         if size <= self.machine["l2_bytes"]:
             return "L2"
         return "L3" if size <= self.machine["l3_bytes"] else "DRAM"
@@ -113,15 +113,15 @@ class Limits:
         return {}
 
     def least(self, part, batch):
-        """The least time of one part by itself; None: nothing is known of it."""
+        """The least time of one part by itself. None: the part has no known limit."""
         return max(self.seconds(part, batch).values(), default=None)
 
     def sum_of_parts(self, batch):
-        """The least time of a step whose parts come one after the other."""
+        """The least time of a step if its parts run one after the other."""
         return sum(self.least(part, batch) for part in (*self.products, "recur"))
 
     def step(self, batch):
-        """The least time of a step and the resource that sets it."""
+        """The least time of a step, and the resource that determines it."""
         sums: dict[str, float] = {}
         for part in (*self.products, "recur"):
             for resource, seconds in self.seconds(part, batch).items():
@@ -156,7 +156,7 @@ def entry(what, batch, rate, peer, limit):
 
 
 def entries(figures):
-    """What cpu.json lists."""
+    """The entries of cpu.json."""
     limits, peer = Limits(figures), strongest(figures)
     listed = [
         entry(NAMES[what], batch, rate, peer.get(batch), limits.values_per_s(batch))
@@ -173,7 +173,7 @@ def entries(figures):
 
 
 def write_docs(name, figures, text, docs):
-    """Writes the page NAME.md, and NAME_figures.json with all figures beside it."""
+    """Writes the page NAME.md, and all figures to NAME_figures.json in the same folder."""
     (docs / f"{name}_figures.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     (docs / f"{name}.md").write_text(text, encoding="utf-8")
 
@@ -239,7 +239,7 @@ def shares_table(figures):
 
 
 def losses_table(figures):
-    """What of a step its parts' own limits do not explain, the largest first."""
+    """A table of the times in a step that exceed the limits of its parts, the largest first."""
     limits, rows = Limits(figures), []
     for step in figures["operations"]:
         lost = {
@@ -327,7 +327,7 @@ Written by `make bench`, which replaces the section of the processor family that
 
 
 def compiled(figures):
-    """Who the strongest peer is, or why there is none."""
+    """Sentences that name the strongest peer, or say why there is none."""
     if "compiled" in figures["torch"]:
         differ = ", ".join(f"{form} by {bits:.1g}" for form, bits in figures["forms"].items())
         told = (
@@ -342,14 +342,14 @@ def compiled(figures):
 
 
 def by_tiles(figures):
-    """Products by tiles have the bits of other instructions, so the numerics id does not tell them."""
+    """Says that products use tiles. The numerics id does not say so, because tiles give the same bits as vectors."""
     has_tiles = any(one.get("tile_gflops", 0) for one in figures["limits"])
     return f", products by AMX's tiles for {TILE_ROWS} sequences or more" if has_tiles else ""
 
 
 def texts_section(figures):
-    """The same of models for text: zoo/text-small, and one that has random features and no last position. A run from
-    before they were measured has none."""
+    """The same section for models of text: zoo/text-small, and a model with random features and no last position. Empty
+    for old figures without these models."""
     return "".join(
         f"""### Where the time of a step of {name} goes
 
@@ -471,7 +471,8 @@ def draw_throughput(axes, figures):
 
 
 def draw_operations(axes, figures):
-    """A bar for each batch: each operation's share of the step, the part that its own limit explains in full colour."""
+    """Draws a bar for each batch, with the share of each operation in a step. Full colour marks the operation's least
+    time."""
     limits, steps = Limits(figures), figures["operations"]
     for row, step in enumerate(steps):
         left = 0.0
@@ -554,8 +555,8 @@ def draw(figures, docs):
 
 
 def write(figures, listed, docs):
-    """`listed`: the path of cpu.json; `docs`: the folder of the page, the pictures and the figures behind them, where
-    those of other processor families stay as they are."""
+    """Writes everything. `listed`: the path of cpu.json. `docs`: the folder of the page, its pictures and its figures.
+    The figures of other processor families are kept."""
     docs.mkdir(parents=True, exist_ok=True)
     listed.write_text("[\n" + ",\n".join(" " + json.dumps(one) for one in entries(figures)) + "\n]\n", encoding="utf-8")
     path = docs / "cpu_figures.json"

@@ -3,10 +3,10 @@
 
     bench/report/bench_sessions.py RUNNEL BENCH_MOVES OUT_DIRECTORY [--seconds 2]
 
-For states of three sizes (MNIST's model, CIFAR-10's, and one of 25 MB), on one server with its client beside it:
-  moves  a fork, an export and an import, by the client of the command line (BENCH_MOVES), and a copy in memory
-  steps  the time of a step and between two values of 8 streams, alone and while another client forks, exports and
-         imports without a pause; the thread that steps has a core to itself
+For states of three sizes (MNIST's model, CIFAR-10's, and one of 25 MB), with server and client on this machine:
+  moves  the time of a fork, an export and an import by the C++ client (BENCH_MOVES), and of a copy in memory
+  steps  the time of a step and between two values of 8 streams, without other calls and while another client forks,
+         exports and imports without a pause; the server's stepping thread has its own core
 
 Medians are reported. Have the machine to yourself: `uptime` should say 0.
 
@@ -40,7 +40,7 @@ LARGE = "lm --layers 24 --width 256 --heads 16 --query-size 128 --value-size 128
 MODELS = {"MNIST": "mnist --endless", "CIFAR-10": "cifar10 --endless", "25 MB": f"{LARGE} --endless"}
 STREAMS = 8
 ROUNDS = 3
-CHILDREN = 16  # of a fork; what BENCH_MOVES forks
+CHILDREN = 16  # of a fork, the same number as in BENCH_MOVES
 PAGE = """# Sessions that move
 
 Measured by `make bench-sessions` on {date}, on {machine}: one server with one thread that computes, and its client
@@ -75,7 +75,7 @@ the copies between steps, and from the caches and the memory that the moves use.
 
 
 class Raw:
-    """Export and import as the bytes of their messages: what a client does with them is not measured."""
+    """Exports and imports only the bytes of the messages, so that no work of a client is measured."""
 
     def __init__(self, address: str):
         import grpc
@@ -96,11 +96,11 @@ class Raw:
         return list(self._export(self.sessions.ExportSessionRequest(id=id)))
 
     def load(self, messages: list[bytes]) -> None:
-        """An import of such messages."""
+        """Imports such messages."""
         self._import(iter(messages))
 
     def as_import(self, id: str, exported: list[bytes]) -> list[bytes]:
-        """The messages of an import of what an export has brought."""
+        """The messages that import what an export has returned."""
         request = self.sessions.ImportSessionRequest
         target = request(target=self.sessions.ImportTarget(id=id))
         data = (self.sessions.ExportSessionResponse.FromString(one).data for one in exported)
@@ -113,13 +113,14 @@ def machine() -> str:
 
 
 def measure_moves(bench: str, address: str, session: str, size: int, seconds: float) -> dict[str, Any]:
-    """What bench_moves prints."""
+    """Runs bench_moves and returns its JSON."""
     line = [bench, address, session, str(size), str(seconds)]
     return json.loads(subprocess.run(line, stdout=subprocess.PIPE, check=True).stdout)
 
 
 def set_apart(process: subprocess.Popen[bytes]) -> None:
-    """Gives a core to the thread that steps, the busiest of a server that samples, and the rest to all others."""
+    """Gives one core to the server's stepping thread, and the other cores to all other threads. While the server
+    samples, the busiest thread is the one that steps."""
     threads = pathlib.Path(f"/proc/{process.pid}/task")
 
     def used(thread: str) -> int:
@@ -144,7 +145,7 @@ def figures_of(metrics: str) -> dict[str, float]:
 
 
 def pace(metrics: str, seconds: float) -> dict[str, float]:
-    """The mean time of a step and between two values over some seconds, in seconds."""
+    """The mean time of a step and the mean time between two values, in seconds, measured for `seconds`."""
     before = figures_of(metrics)
     time.sleep(seconds)
     after = figures_of(metrics)
@@ -158,7 +159,7 @@ def pace(metrics: str, seconds: float) -> dict[str, float]:
 
 @contextlib.contextmanager
 def streams(client: Client, count: int) -> Iterator[None]:
-    """So many calls that sample meanwhile."""
+    """Runs `count` calls that sample during the block."""
     open_ones = [client.generate([1], max_values=1 << 20, values_per_message=64) for _ in range(count)]
 
     def read(stream: Any) -> None:
@@ -175,7 +176,7 @@ def streams(client: Client, count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def traffic(call: Callable[[], object]) -> Iterator[None]:
-    """Calls without a pause on a thread of their own."""
+    """Makes calls without a pause on another thread during the block."""
     over = threading.Event()
 
     def run() -> None:
@@ -195,7 +196,7 @@ def traffic(call: Callable[[], object]) -> Iterator[None]:
 def measure_steps(
     metrics: str, raw: Raw, client: Client, session: Session, seconds: float
 ) -> dict[str, dict[str, float]]:
-    """The paces of the streams, alone and beside another client's moves: medians of rounds in turn."""
+    """The pace of the streams without other calls and during each kind of move: medians of alternating rounds."""
     sent = raw.as_import("brought", raw.save(session.id))
 
     def move() -> None:

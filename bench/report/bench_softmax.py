@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Compares softmax with linear attention in one program: time per value, memory of a session, images per second.
 
-Two models of the paper's MNIST size (8 layers, width 256, 8 heads of 32) with random weights differ in their attention
-alone. runnel measures both in turns, at several positions of a long sequence and as images, and the best of several
-rounds counts. The bits per dimension of the zoo's models of MNIST are added, where they exist. Writes
-softmax.md, softmax.png and softmax_figures.json.
+Two models of the paper's MNIST size (8 layers, width 256, 8 heads of 32) with random weights differ only in their
+attention. runnel measures both in turns, at several positions of a long sequence and with whole images, and the best of
+several rounds counts. If the zoo's models of MNIST exist, their bits per dimension are added. Writes softmax.md,
+softmax.png and softmax_figures.json.
 
     bench/report/bench_softmax.py                                          # make bench-softmax
     bench/report/bench_softmax.py --positions 64,512,2048 --rounds 1 --docs build/bench/softmax
@@ -88,7 +88,7 @@ def best_of(rounds):
 
 
 def session_bytes(kind, position):
-    """Bytes of a session at a position: a state of one size, or the pages of keys and values so far."""
+    """The bytes of a session at a position: a state of constant size, or the pages of keys and values so far."""
     if kind["position_bytes"] == 0:
         return kind["state_bytes"]
     stored = kind["position_bytes"] // (2 if "+cache-bf16" in kind["numerics"] else 1)
@@ -96,7 +96,7 @@ def session_bytes(kind, position):
 
 
 def bits_per_dim(runnel, bundle):
-    """The mean of the first 100 test images of MNIST in fp32, or None where there is no such bundle."""
+    """The mean over the first 100 test images of MNIST in fp32, or None if the bundle is missing."""
     if not (ROOT / bundle / "config.json").exists():
         return None
     flags = ("--precision", "fp32")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures RWKV-7 and Mamba-2 on this machine's CPU beside llama.cpp and BlinkDL's rwkv package, and writes it down.
+"""Measures RWKV-7 and Mamba-2 on this machine's CPU in runnel, llama.cpp and BlinkDL's rwkv package. Writes text.md.
 
-Random weights of published sizes, in bf16, the same for all: as flash-linear-attention names them for runnel, GGUF for
-llama.cpp, .pth for rwkv. Two models also in 4 and 8 bits: GGUF files of llama-quantize, the same for runnel and
-llama.cpp. Round after round and model after model, in turns, one program at a time: an engine of runnel
-alone and a server of it; llama-batched-bench and llama-server of llama.cpp; the rwkv package. What the machine can do
-is measured in every round.
+All programs have the same random weights of published sizes in bf16: runnel with flash-linear-attention's names,
+llama.cpp as GGUF, rwkv as .pth. Two models are also measured in 4 and 8 bits, with the same GGUF files of
+llama-quantize for runnel and llama.cpp. In each round and for each model, the programs take turns, one at a time:
+runnel's engine and its server, llama-batched-bench and llama-server, and the rwkv package. Each round also measures the
+machine's limits.
 
     bench/report/bench_text.py                 # make bench-text: builds what is missing, writes docs/benchmarks/text.md
     bench/report/bench_text.py --models 0.1B --rounds 1 --docs build/bench/text
@@ -52,21 +52,21 @@ sys.path.insert(0, str(ROOT / "python"))
 BATCHES = (1, 4, 16)
 PROMPT = 512
 SLOTS = max(BATCHES)
-DISTURBED = 0.1  # a measurement beside which more of the machine was in use is made again
+DISTURBED = 0.1  # a measurement is repeated if other programs used more than this share of the machine
 TRIES = 3
 SDIST = "llama-cpp-python==0.3.36"
 PORT = 50971
 HEAD = "lm_head.weight"
 FIRST_WORD, VALUES = 257, 65536  # of RWKV's vocabulary: 0 ends texts, then come the bytes
 
-# Layers and width by name. Values to decode for a measurement: a few seconds of them.
+# Layers and width by name. `values`: how many values to decode for a measurement of a few seconds.
 PLAIN: dict[str, dict[str, Any]] = {
     "RWKV-7 0.1B": {"preset": "rwkv7", "layers": 12, "width": 768, "values": 64},
     "RWKV-7 0.4B": {"preset": "rwkv7", "layers": 24, "width": 1024, "values": 48},
     "RWKV-7 1.5B": {"preset": "rwkv7", "layers": 24, "width": 2048, "values": 24},
     "Mamba-2 130m": {"preset": "mamba2", "layers": 24, "width": 768, "values": 48},
 }
-KINDS = {"Q4_0": "Q4_0", "Q4_K": "Q4_K_M", "Q8_0": "Q8_0"}  # and the names that llama-quantize has for them
+KINDS = {"Q4_0": "Q4_0", "Q4_K": "Q4_K_M", "Q8_0": "Q8_0"}  # our name -> llama-quantize's name
 MODELS = PLAIN | {
     f"{model} {kind}": {**PLAIN[model], "kind": kind, "of": model}
     for model in ("RWKV-7 0.4B", "RWKV-7 1.5B")
@@ -84,7 +84,7 @@ def cores():
 
 
 class Setup:
-    """The peers, built under a folder. What is missing is in `missing`: by name, why."""
+    """The peers, built under a folder. `missing` has the name of each missing peer, with the reason."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -139,13 +139,13 @@ class Setup:
 
 
 class Files:
-    """A model's files for everybody, made where they are missing."""
+    """A model's files for all programs. make() makes the missing ones."""
 
     def __init__(self, setup, model):
         self.setup, self.model = setup, model
         self.bundle = setup.folder / "models" / folder_name(model)
         self.gguf, self.pth = (self.beside(suffix) for suffix in ("-bf16.gguf", ".pth"))
-        self.served = self.bundle  # by runnel
+        self.served = self.bundle  # the path that runnel serves
 
     def beside(self, suffix):
         return self.bundle.parent / (self.bundle.name + suffix)
@@ -160,7 +160,7 @@ class Files:
             run([self.setup.python, ROOT / "bench/report/bench_text_peer.py", "--write", self.bundle, self.pth])
 
     def make_bundle(self):
-        """Without RWKV's vocabulary, which would make values of it padding."""
+        """Makes runnel's bundle without RWKV's vocabulary, with which the values that it lacks would be padding."""
         sizes = MODELS[self.model]
         words = [word for key in ("preset", "layers", "width") for word in (f"--{key}", sizes[key])]
         maker = ROOT / "scripts/runnel-random-bundle"
@@ -176,7 +176,7 @@ class Files:
         return random_published.vocabulary_text() + "".join(f"{value} '{word}' {len(word)}\n" for value, word in words)
 
     def make_gguf(self):
-        """By llama.cpp's own program, which needs a vocabulary."""
+        """Makes the GGUF file with llama.cpp's own program, which needs a vocabulary."""
         from runnel_client.publish import VOCABULARY
 
         source = self.beside(".source")
@@ -191,7 +191,8 @@ class Files:
         part.rename(self.gguf)
 
     def weight_bytes(self):
-        """The bytes that a step reads, and those of the head: of an embedding that is no head it reads one row."""
+        """The bytes that a step reads, and the bytes of the head. An embedding that is not also the head is left out,
+        because a step reads only one row of it."""
         with open(self.bundle / "model.safetensors", "rb") as file:
             (size,) = struct.unpack("<Q", file.read(8))
             header = json.loads(file.read(size))
@@ -205,7 +206,7 @@ class Files:
         return {"head_bytes": head, "step_bytes": head + sum(sizes[name] for name in sizes if not is_table(name))}
 
     def read(self):
-        """Brings the files into the page cache, so that nobody's figures are those of the disk."""
+        """Reads the files into the page cache, so that no figure depends on the disk."""
         for path in (*self.bundle.glob("*"), self.gguf, self.pth):
             if path.is_file():
                 with open(path, "rb") as file:
@@ -217,7 +218,7 @@ class Files:
 
 
 class QuantizedFiles(Files):
-    """A GGUF file with weights in 4 or 8 bits, made of the one in bf16, for both."""
+    """A GGUF file with weights in 4 or 8 bits, made from the file in bf16. Both programs read it."""
 
     def __init__(self, setup, model):
         super().__init__(setup, model)
@@ -248,11 +249,11 @@ def is_table(name):
     return name == HEAD or name.endswith(("embeddings.weight", "embed_tokens.weight"))
 
 
-# --- The ways: each gives figures by name, load_s, memory_gb, "1", "4", "16" and "prompt" of them ---
+# --- The ways: each returns some of the figures load_s, memory_gb, "1", "4", "16" and "prompt", by name ---
 
 
 def peak_gb(process):
-    """The most memory that a process has had, with the parts of files that it maps."""
+    """The peak memory of a process, including the mapped parts of files."""
     with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
         found = next(line.split()[1] for line in file if line.startswith("VmHWM:"))
     return int(found) * 1024 / 1e9
@@ -289,7 +290,7 @@ def runnel_server(bench, files):
 
 
 def llama_bench(bench, files):
-    """Without sampling: it feeds random values."""
+    """Measures llama-batched-bench, which feeds random values instead of sampling."""
 
     def rows(*words):
         common = ["-m", files.gguf, "-t", cores(), "-tb", cores(), "-c", SLOTS * PROMPT, "-b", PROMPT, "-ub", PROMPT]
@@ -331,7 +332,7 @@ def is_ready(address):
 
 
 def complete(address, values, seed):
-    """One call for so many values, sampled from the whole distribution as runnel does."""
+    """Makes one call for `values` values, which are sampled from the whole distribution, as in runnel."""
     asked = {
         "prompt": [1],
         "n_predict": values,
@@ -391,19 +392,19 @@ def distances(bench, files):
 
 
 class Bench:
-    """Takes turns, and keeps what every way came to."""
+    """Measures the ways in turn, and keeps their results."""
 
     def __init__(self, runnel, setup, models=None, ways=None):
         self.runnel, self.setup = runnel, setup
         self.models, self.ways = models or MODELS, ways or WAYS
-        self.numerics = {}  # ids, in the order in which they came
+        self.numerics = {}  # numerics ids as keys, in the order in which they were found
         self.runs = {}  # model -> way -> figure -> a number for each round
-        self.limits = []  # of every round and model
-        self.disturbed = 0.0  # the most of the machine that others used beside a measurement that counts
+        self.limits = []  # of every round, model and way
+        self.disturbed = 0.0  # the largest share that other programs used during a measurement that counts
 
     def rounds(self, arguments, name, about, models):
-        """The numbers of the rounds to measure. With --add they follow those in NAME_figures.json, which this takes
-        over."""
+        """The numbers of the rounds to measure. With --add it first reads the results in NAME_figures.json, and the new
+        rounds follow the rounds there."""
         if not arguments.add:
             return range(arguments.rounds)
         path = arguments.docs / f"{name}_figures.json"
@@ -420,7 +421,7 @@ class Bench:
         return range(earlier["rounds"], earlier["rounds"] + arguments.rounds)
 
     def ways_of(self, model):
-        """Those that can be had."""
+        """The ways that are available for a model."""
         missing = set(self.setup.missing)
         if "llama.cpp" in missing:
             missing.add("llama-server")
@@ -429,7 +430,8 @@ class Bench:
         return [way for way in self.ways if way not in missing]
 
     def undisturbed(self, measure):
-        """What it gives, once nothing else uses the machine much, or at the least disturbed of some tries."""
+        """Calls measure() until other programs disturb it little, at most TRIES times. Returns the result that was
+        disturbed the least."""
         tries: list[tuple[float, Any]] = []
         while len(tries) < TRIES and not (tries and tries[-1][0] <= DISTURBED):
             with Others() as others:
@@ -456,7 +458,8 @@ class Bench:
 
 
 class Others:
-    """`share` of the machine that others have used from entry to exit: what is busy less what our children used."""
+    """Sets `share` to the share of the machine that other programs used from entry to exit: the busy time without that
+    of this process and its children."""
 
     @staticmethod
     def read():

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""BlinkDL's rwkv package beside runnel: writes its kind of file, and measures it. bench_text.py runs it where torch,
-rwkv and safetensors are.
+"""Writes files for BlinkDL's rwkv package, and measures it. bench_text.py runs it in an environment with torch, rwkv
+and safetensors.
 
     bench_text_peer.py --write DIRECTORY MODEL.pth      from flash-linear-attention's names to BlinkDL's
     bench_text_peer.py MODEL.pth                        one JSON object: loading, decoding one sequence, a prompt
 
-The package advances one sequence; where there are several, one step after another.
+The package advances only one sequence at a time, so several sequences take their steps one after the other.
 """
 
 import argparse
@@ -43,7 +43,7 @@ NAMES = (
 
 
 def official(name, tensor):
-    """A tensor as BlinkDL's files have it: matrices of low rank are the other way round."""
+    """A tensor as in BlinkDL's files, which store low-rank matrices transposed."""
     turned = "_lora." in name and tensor.dim() == 2
     for ours, theirs in NAMES:
         name = name.replace(ours, theirs)
@@ -100,7 +100,7 @@ def main():
     if arguments.write:
         write(arguments.write, arguments.model)
     else:
-        with contextlib.redirect_stdout(sys.stderr):  # the package says what it does
+        with contextlib.redirect_stdout(sys.stderr):  # the package prints its progress
             figures = measure(arguments.model, arguments.strategy, arguments.values, arguments.prompt)
         print(json.dumps(figures))
 

@@ -1,8 +1,8 @@
-"""The strongest PyTorch that a user could pick: a step of a bundle's model as one compiled function.
+"""The fastest PyTorch that a user could pick: a step of a bundle's model as one compiled function.
 
-The arithmetic is that of the authors' loop (loop_peer.py). Queries, keys and values are one product, products are in
-bf16 or fp32, states are updated in place, the value is drawn inside, and the compiler folds and packs the weights. It
-needs PyTorch 2 and a C++ compiler.
+It computes the same as the authors' loop (loop_peer.py). One product computes queries, keys and values, products are in
+bf16 or fp32, states are updated in place, the function also draws the value, and the compiler folds and packs the
+weights. It needs PyTorch 2 and a C++ compiler.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 class Product(torch.nn.Module):
-    """A linear layer, or several side by side, in a precision of its own."""
+    """A linear layer, or several with concatenated outputs, in its own precision."""
 
     def __init__(self, layers: list[torch.nn.Linear], dtype: torch.dtype) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Step(torch.nn.Module):
 
 
 class CompiledPeer(Peer):
-    """A Peer whose step is compiled, for each number of sequences anew; without `compiles` it runs as it is written."""
+    """A Peer whose step is compiled, separately for each number of sequences. Without `compiles` it is not compiled."""
 
     def __init__(self, directory: str, precision: str, compiles: bool = True) -> None:
         super().__init__(directory)
@@ -89,7 +89,7 @@ class CompiledPeer(Peer):
         check(
             hasattr(torch, "compiler"), f"--form compiled: PyTorch {torch.__version__} compiles nothing; use 2 or later"
         )
-        # Weights never change: they are folded and packed, and not looked at before each step.
+        # Weights never change, so they are folded and packed, and no step checks them.
         options = {"freezing": True, "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
         self.step = torch.compile(self.step, dynamic=False, options=options)
 

@@ -21,16 +21,16 @@ from local_redis import PROGRAM, Redis
 
 from runnel_client import Client, Retry, serving
 
-LEASE_MS = 3000  # the least that a server takes
-LONG = 1 << 20  # values that nobody reads to their end
+LEASE_MS = 3000  # the minimum that a server accepts
+LONG = 1 << 20  # values of a call that is never read to its end
 
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """A random endless model with a state of some size."""
+    """A random model without a last position, whose state has a given size."""
 
     name: str
-    words: tuple[str, ...]  # of runnel-random-bundle
+    words: tuple[str, ...]  # arguments of runnel-random-bundle
     streams: int
     values: int  # of a call
 
@@ -57,7 +57,7 @@ def random_bundle(folder: pathlib.Path, *words: str) -> pathlib.Path:
 
 @contextlib.contextmanager
 def stores(folder: pathlib.Path) -> Iterator[dict[str, tuple[str, ...]]]:
-    """The flags of servers by the name of their store. Without a Redis on this machine it is left out."""
+    """The flags of servers, by the name of their store. Redis is left out if this machine does not have it."""
 
     def directory(sync: str) -> tuple[str, ...]:
         return ("--storage", f"dir:{folder / sync}", "--storage-sync", sync)
@@ -74,7 +74,7 @@ def stores(folder: pathlib.Path) -> Iterator[dict[str, tuple[str, ...]]]:
 
 
 def throughput(address: str, streams: int, values: int, seconds: float) -> float:
-    """Values a second of clients that each continue a session of their own, one call after the other."""
+    """Values per second of clients that each continue their own session, one call after the other."""
     counts = [0] * streams
     ready = threading.Barrier(streams + 1, timeout=PATIENCE)  # breaks if a client fails before
     over = threading.Event()
@@ -101,7 +101,7 @@ def throughput(address: str, streams: int, values: int, seconds: float) -> float
 
 
 def call_seconds(address: str, calls: int) -> float:
-    """The median time of a call of one value that continues a session, with no other call."""
+    """The median time of a call of one value that continues a session, while no other call runs."""
     with Client(address) as client, client.session() as session:
         times = []
         for _ in range(calls):
@@ -112,7 +112,7 @@ def call_seconds(address: str, calls: int) -> float:
 
 
 def rounds_of(names: Sequence[str], rounds: int, measure: Callable[[str], float]) -> dict[str, list[float]]:
-    """The figures of each name in each round. Names take turns, so that a change of the machine reaches all."""
+    """The figures of each name, one for each round. Names take turns, so that changes of the machine affect all."""
     found: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(rounds):
         for name in names:
@@ -121,14 +121,14 @@ def rounds_of(names: Sequence[str], rounds: int, measure: Callable[[str], float]
 
 
 def against(found: dict[str, list[float]], base: str, name: str) -> float:
-    """The median over rounds of a figure by that of another name in the same round."""
+    """The median over rounds of a figure divided by the figure of `base` in the same round."""
     return statistics.median(one / other for one, other in zip(found[name], found[base]))
 
 
 def store_costs(
     runnel: str, size: Size, folder: pathlib.Path, rounds: int, seconds: float, calls: int
 ) -> dict[str, Any]:
-    """For each store: values a second, divided by those without a store, and the seconds that a call takes longer."""
+    """For each store: values per second divided by those without a store, and the additional seconds of a call."""
     bundle = random_bundle(folder / "bundle", *size.words)
     with stores(folder) as found, contextlib.ExitStack() as stack:
         addresses = {}
@@ -159,7 +159,7 @@ def store_costs(
 def gap_after_kill(fleet: Fleet, client: Client, seed: int) -> float:
     """The longest time between two values of a stream whose replica is killed. The replica starts again.
 
-    Values that were under way arrive after the kill, so the stream is read for longer than a lease.
+    Values that were already sent arrive after the kill, so the stream is read for longer than a lease.
     """
     with client.session() as session:
         last = gap = end = 0.0
@@ -182,7 +182,7 @@ def gap_after_kill(fleet: Fleet, client: Client, seed: int) -> float:
 
 
 def kills(runnel: str, folder: pathlib.Path, count: int) -> dict[str, list[float]]:
-    """Seconds of gap_after_kill() by the store of a fleet of three replicas."""
+    """The seconds that gap_after_kill() returns, by the store of a fleet of three replicas."""
     found = {}
     flags = ["--storage-lease-ms", str(LEASE_MS)]
     places = {"directory": "dir"}
@@ -203,7 +203,7 @@ def kills(runnel: str, folder: pathlib.Path, count: int) -> dict[str, list[float
 
 
 def replicas(runnel: str, folder: pathlib.Path, rounds: int, seconds: float) -> float:
-    """Values a second of three replicas by those of one, on this machine, both with a directory and HAProxy."""
+    """Values per second of three replicas divided by those of one. Both have a directory as store, and HAProxy."""
     with contextlib.ExitStack() as stack:
         addresses = {}
         for count in (1, 3):

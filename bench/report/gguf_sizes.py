@@ -9,7 +9,7 @@ ALIGNMENT = 32
 
 
 def tensor_sizes(path):
-    """By name, with the padding after a tensor."""
+    """The bytes of each tensor by name, including the padding after it."""
     with open(path, "rb") as file:
 
         def number(form="<Q"):

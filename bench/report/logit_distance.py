@@ -6,18 +6,18 @@ import random
 import urllib.request
 
 LENGTHS = range(4, 65, 4)
-LIKELY = 8  # values after each prompt, the most likely ones by llama.cpp
+LIKELY = 8  # how many of llama.cpp's most likely values are compared after each prompt
 
 
 def prompts():
-    """The beginnings of one random text."""
+    """Prefixes of one random text."""
     rng = random.Random(1)
     text = [rng.randrange(1, 65536) for _ in range(max(LENGTHS))]
     return [text[:length] for length in LENGTHS]
 
 
 def most_likely(address):
-    """Each prompt with a value after it, and the log probabilities that llama-server has for these values."""
+    """Each prompt with each of its most likely next values, and llama-server's log probabilities of these values."""
     asked, found = [], []
     for prompt in prompts():
         words = {"prompt": prompt, "n_predict": 1, "n_probs": LIKELY, "ignore_eos": False, "cache_prompt": False}
@@ -30,7 +30,7 @@ def most_likely(address):
 
 
 def log_probs(runnel, model, precision, asked, log):
-    """Of the last value of each sequence, by runnel with the weights in this precision."""
+    """The log probability of the last value of each sequence, by runnel in this precision."""
     from runnel_client import serving
     from runnel_client.batch import Batch
     from runnel_client.client import Client

@@ -19,7 +19,7 @@ from runnel_client.errors import check
 
 
 class RecurrentAttention(torch.nn.Module):
-    """Linear attention over one value of each sequence, with the state of all before it."""
+    """Linear attention for one value of each sequence, with the state of all earlier values."""
 
     def __init__(self, model):
         super().__init__()
@@ -120,12 +120,12 @@ class Peer(torch.nn.Module):
         return self.predictor(y), states
 
     def advance(self, values, position, states):
-        """One step: values that are drawn for the next one, the head that they are drawn from, states."""
+        """One step: returns the values drawn for the next position, the head's outputs for them, and the states."""
         head, states = self(values, position, states)
         return self.sample(head), head, states
 
     def sample(self, head):
-        """One value for each row of the head."""
+        """Draws one value for each row of the head."""
         if not self.is_mixture:
             return torch.multinomial(torch.softmax(head, dim=1), 1).squeeze(1)
         logits, means, raw = head.chunk(3, dim=1)
@@ -136,8 +136,8 @@ class Peer(torch.nn.Module):
         return torch.round((drawn + 1) / 2 * 255).clamp(0, 255).long().squeeze(1)
 
     def log_prob(self, head, values):
-        """Of a value for each row of the head: natural, as the model was trained. In double, as differences of nearly
-        equal numbers are in it."""
+        """The natural log-probability of a value for each row of the head, as in training. It is computed in double,
+        because it subtracts nearly equal numbers."""
         head = head.double()
         if not self.is_mixture:
             return torch.log_softmax(head, dim=1).gather(1, values.unsqueeze(1)).squeeze(1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws what `runnel load --sweep 0.5,1,2 --out load.json` measured: goodput, time to the first value and latency of
-refusals, each against the load. Of several runs at one load the line goes through the median; dots are the runs.
+"""Draws the results of `runnel load --sweep 0.5,1,2 --out load.json`: goodput, time to the first value and latency of
+refusals, each by load. Dots are runs, and the line goes through the median of the runs at each load.
 
     bench/report/plot_load.py load.json load.png
 
@@ -15,7 +15,7 @@ import sys
 
 
 def load_runs(path):
-    """The JSON, and its runs by multiple of the capacity."""
+    """The JSON of a file, and its runs by multiple of the capacity."""
     try:
         figures = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         runs: dict = {}
@@ -30,13 +30,13 @@ def load_runs(path):
 
 
 def refusal(run, quantile):
-    """Of the most frequent refusal, in milliseconds; None where nothing was refused."""
+    """A quantile of the latency of the most frequent refusal, in milliseconds. None: the run has no refusals."""
     refused = max(run["refused"].values(), key=lambda entry: entry["count"], default=None)
     return refused["latency_ms"][quantile] if refused else None
 
 
 def draw_line(axes, runs, figure, label, colour):
-    """A line through the medians of figure(run), and a dot for every run."""
+    """Draws a line through the medians of figure(run), and a dot for every run."""
     points = []
     for multiple, alike in runs.items():
         values = [value for value in map(figure, alike) if value is not None]
@@ -48,7 +48,8 @@ def draw_line(axes, runs, figure, label, colour):
 
 
 def goodputs(figures):
-    """Of all loads, by multiple of the capacity; 'closed': those that found it. Each in the order of the rounds."""
+    """The goodputs of all runs by multiple of the capacity, in the order of the rounds. 'closed': the runs that found
+    the capacity."""
     by_load: dict = {}
     for run in figures["runs"]:
         by_load.setdefault(run.get("multiple", "closed"), []).append(run["goodput"])
@@ -56,12 +57,13 @@ def goodputs(figures):
 
 
 def best_goodput(figures):
-    """The best median of all loads, those that found the capacity included."""
+    """The largest median goodput of all loads, including the runs that found the capacity."""
     return max(map(statistics.median, goodputs(figures).values()))
 
 
 def shares_of_the_best(figures):
-    """Of the goodput of the load with the best median, in the same round: the median of each load."""
+    """For each load, the median over rounds of its goodput divided by the goodput, in the same round, of the load with
+    the largest median."""
     by_load = goodputs(figures)
     best = max(by_load.values(), key=statistics.median)
     return {

@@ -4,10 +4,13 @@ docs/benchmarks/soak.{json,md,png}.
 
     bench/report/soak.py RUNNEL OUT_DIRECTORY [--seconds N] [--sessions N]
 
-Clients behave, cancel, retry, stall, vanish and attack (soak_clients.py); an operator rotates their keys, and reloads
-models in turn, a broken one among them. It ends with exit code 1 where a call ended in a way that it should not, a
-value was another one than its seed draws, a session that was promised is not there or stands elsewhere, a state
-is not given back, or memory or open files grew.
+Clients behave, cancel, retry, stall, vanish and attack (soak_clients.py). An operator rotates their keys, and reloads
+models in turn, including a broken one. The exit code is 1 if
+- a call ended with an unexpected status
+- a value differs from the one that its seed draws
+- a created session is missing or at a wrong position
+- a state was not freed
+- memory or the number of open files grew.
 
 Needs protoc, and Python with grpcio, protobuf, numpy and matplotlib; on Debian: scripts/setup bench
 """
@@ -40,14 +43,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SEEDS = 8
 LENGTH = 1500  # values of a session, at most
 STALL = 2.0  # seconds
-SPARE = 256  # states beside those of the sessions
-CREATING = 64  # sessions, at the same time
+SPARE = 256  # states in addition to those of the sessions
+CREATING = 64  # number of sessions that are created at the same time
 CROWD = {"behave": 12, "cancel": 6, "retry": 6, "turn": 4, "be_stalled": 2, "vanish": 2, "attack": 2}
 PAUSES = {"vanish": 0.2, "attack": 1.0}
 
 
 class Operator:
-    """Whoever runs the server: its files, its process, and what is changed while it serves."""
+    """The operator of the server: prepares its files, and changes its keys and models while it serves."""
 
     def __init__(self, runnel: str, folder: pathlib.Path, sessions: int) -> None:
         self.runnel, self.folder = runnel, folder
@@ -64,7 +67,7 @@ class Operator:
         self.serve(self.model("a"), self.model("b"))
         self.reloads: dict[str, int] = {}
         self.rotations = 0
-        self.log_read, self.log_reloads = 0, 0  # bytes of the log that were looked at, and reloads in them
+        self.log_read, self.log_reloads = 0, 0  # bytes of the log read so far, and the reloads in them
 
     def new_key(self, name: str, *flags: str) -> str:
         command = [self.runnel, "key", "new", name, "--file", str(self.file), *flags]
@@ -74,13 +77,13 @@ class Operator:
         return {"name": name or directory, "path": directory, "aliases": aliases}
 
     def serve(self, *models: dict[str, Any]) -> None:
-        """Has the config file name these beside the one that stays."""
+        """Writes a config file with these models and the model "stays"."""
         text = json.dumps({"models": [self.model("stays"), *models]})
         (self.folder / "next.json").write_text(text, encoding="utf-8")
         os.replace(self.folder / "next.json", self.folder / "serve.json")
 
     async def rotate(self, clients: Clients, pause: float) -> None:
-        """A new key for the clients, again and again; the one before is taken away soon after."""
+        """Repeatedly gives the clients a new key, and removes the old key soon after."""
         door = Door(clients.address, self.keys)
         models = messages.load("models")
         while not await passed(clients.over, pause):
@@ -91,7 +94,7 @@ class Operator:
                         "/runnel.v1.Models/ListModels", models.ListModelsRequest(), models.ListModelsResponse, key
                     )
                     break
-                except Exception:  # until the server has read the file
+                except Exception:  # the server has not read the file yet
                     await asyncio.sleep(0.1)
             self.keys.user = key
             await asyncio.sleep(1)
@@ -101,7 +104,7 @@ class Operator:
         await door.channel.close()
 
     async def reload(self, clients: Clients, process: subprocess.Popen[bytes], pause: float) -> None:
-        """Other models, again and again, by the RPC and by SIGHUP. The one that stays is never touched."""
+        """Repeatedly changes the models, and reloads them by the RPC and by SIGHUP. The model "stays" never changes."""
         door = Door(clients.address, self.keys)
         plans = [
             ("added", [self.model("a", "turns", ("latest",))]),
@@ -121,7 +124,7 @@ class Operator:
                 if "stays" not in report.kept or not getattr(report, expected):
                     clients.account.fault(f"a reload for {expected} came to {report}")
                 process.send_signal(signal.SIGHUP)
-                # Both, before the files change again.
+                # Waits for both reloads before the files change again.
                 while self.reloads_logged() < done + 2 and process.poll() is None:
                     await asyncio.sleep(0.05)
         await door.channel.close()
@@ -134,7 +137,7 @@ class Operator:
                     "/runnel.v1.Admin/Reload", admin.ReloadRequest(), admin.ReloadResponse, self.keys.admin
                 )
             except grpc.aio.AioRpcError as error:
-                if error.code() != grpc.StatusCode.ABORTED:  # another one is about to end
+                if error.code() != grpc.StatusCode.ABORTED:  # ABORTED: another reload is still running
                     raise
                 await asyncio.sleep(0.1)
 
@@ -149,7 +152,7 @@ class Operator:
 
 
 async def passed(over: asyncio.Event, seconds: float) -> bool:
-    """Waits so long, or until it is over: then true."""
+    """Waits for `seconds`, or until `over` is set. Returns whether it is set."""
     try:
         await asyncio.wait_for(over.wait(), seconds)
     except asyncio.TimeoutError:
@@ -164,7 +167,7 @@ def sample_of(process: subprocess.Popen[bytes]) -> dict[str, float]:
 
 
 async def find_truth(door: Door) -> dict[str, list[list[int]]]:
-    """By model and seed, the value of each position: a fresh call for each."""
+    """The value at each position, by model and seed, from one fresh call for each model and seed."""
     truth: dict[str, list[list[int]]] = {}
     for model in ("stays", "a", "b"):
         for seed in range(SEEDS):
@@ -190,7 +193,7 @@ async def create(door: Door, clients: Clients, count: int) -> list[Session]:
 
 
 async def check_sessions(door: Door, clients: Clients, made: list[Session]) -> None:
-    """Every session that was promised is there and stands where it should, and all other states are free."""
+    """Checks that every created session exists at its expected position, and that all other states are free."""
     sessions, models = messages.load("sessions"), messages.load("models")
     found: dict[str, int] = {}
     token = ""

@@ -1,7 +1,8 @@
-"""The clients of soak.py: those that behave, and those that cancel, retry, stall, vanish and attack.
+"""The clients of soak.py, which behave, cancel, retry, stall, vanish or attack.
 
-Each checks every value that it is sent. A session's values are those of one fresh call with its seed, however many
-calls, cancellations and retries they come from; so a table of such calls, made at the start, tells what each must be.
+Clients check the values that they receive. A session's values are the same as those of one fresh call with its seed,
+however many calls, cancellations and retries they come from. So a table of such calls, which is made at the start, has
+the expected values.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ NARROW = (*OPTIONS, ("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 
 
 @dataclass
 class Session:
-    """What a client knows of a session that the server has promised."""
+    """What the clients know about a session that the server has created."""
 
     name: str
     seed: int
@@ -39,7 +40,7 @@ class Session:
 
 @dataclass
 class Keys:
-    """The key that clients show now; an operator changes it."""
+    """The keys that clients send. The operator replaces `user` from time to time."""
 
     user: str
     admin: str
@@ -47,7 +48,7 @@ class Keys:
 
 @dataclass
 class Account:
-    """Every call, by who made it and how it ended."""
+    """Counts the calls by kind of client and by final status, and collects faults."""
 
     begun: int = 0
     ended: dict[str, Counter[str]] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class Door:
         return call(request, metadata=self.metadata(key), timeout=TIMEOUT)
 
     async def position(self, model: str, name: str) -> int:
-        """Where a session stands once no call runs on it."""
+        """The position of a session. Waits until no call runs on it."""
         sessions = messages.load("sessions")
         while True:
             found = await self.unary(
@@ -114,23 +115,23 @@ def request_of(model: str, seed: int, count: int, session: Session | None = None
 
 
 def values_of(event: Any) -> Iterator[tuple[int, int]]:
-    """Positions and values."""
+    """The values of an event with their positions."""
     for run in event.values.runs:
         yield from enumerate(run.values, run.position)
 
 
 class Clients:
-    """All clients of one server. `truth` has, by model and seed, the value of each position."""
+    """All clients of one server. `truth` has the value at each position, by model and seed."""
 
     def __init__(self, address: str, keys: Keys, truth: dict[str, list[list[int]]], stall: float) -> None:
         self.address, self.keys, self.truth, self.stall = address, keys, truth, stall
         self.account = Account()
         self.over = asyncio.Event()
-        self.free: deque[Session] = deque()  # that no call runs on
+        self.free: deque[Session] = deque()  # the sessions on which no call runs
         self.random = random.Random(1)
 
     async def stream(self, call: Any, at_most: int | None = None) -> tuple[str, list[tuple[int, int]]]:
-        """How a call ends, and what it brings; cancelled once it has brought so many values."""
+        """Reads a call. Returns its final status and its values. Cancels it once it has returned `at_most` values."""
         self.account.begun += 1
         found: list[tuple[int, int]] = []
         try:
@@ -148,7 +149,7 @@ class Clients:
         return status.name, found
 
     def check(self, found: list[tuple[int, int]], first: int, truths: list[list[int]]) -> None:
-        """The values come without a gap, and are those of one of the sequences."""
+        """Checks that the values have no gaps, and belong to one of the sequences."""
         places = [position for position, _ in found]
         if places != list(range(first, first + len(found))):
             self.account.fault(f"values from {first} on came at {places[:5]}...")
@@ -157,7 +158,7 @@ class Clients:
 
     @contextlib.asynccontextmanager
     async def session(self, door: Door) -> AsyncIterator[Session]:
-        """A session that nobody else uses meanwhile; one that is near the end of the truth begins again."""
+        """A session that nobody else uses during the block. If it is near the end of the truth, it is created again."""
         session = self.free.popleft()
         try:
             if session.position > len(self.truth["stays"][session.seed]) - 110:
@@ -175,11 +176,12 @@ class Clients:
         session.position = 0
 
     def first_of(self, session: Session) -> int:
-        """The position of the next value that is sampled: a fresh session is given one."""
+        """The position of the next sampled value, at least 1, because a fresh session is given its first value."""
         return max(1, session.position)
 
     async def settle(self, door: Door, session: Session, read: list[tuple[int, int]], count: int) -> None:
-        """After a call that may have ended anywhere: the session stands no earlier than what was read."""
+        """Reads the session's position after a call that may have ended anywhere. Checks that the session is not behind
+        the values that were read, unless nothing was read and it did not move."""
         first = self.first_of(session)
         stands = await door.position("stays", session.name)
         if not (stands == session.position and not read) and not first + len(read) <= stands <= first + count:
@@ -187,7 +189,7 @@ class Clients:
         session.position = stands
 
     async def on_session(self, kind: str, door: Door, at_most: int | None, allowed: tuple[str, ...]) -> None:
-        """One call on a session, and what it must have come to."""
+        """Makes one call on a session, and checks its result."""
         async with self.session(door) as session:
             count = self.random.randint(4, 40)
             status, found = await self.stream(door.generate(request_of("stays", session.seed, count, session)), at_most)
@@ -208,7 +210,7 @@ class Clients:
         await self.on_session("cancels", door, self.random.randint(0, 6), ("OK", "CANCELLED", "UNAUTHENTICATED"))
 
     async def retry(self, door: Door) -> None:
-        """A call that is cancelled and made again under its id: what was read comes again, and then the rest."""
+        """Cancels a call and makes it again with the same id. All its values must come again from the first one on."""
         async with self.session(door) as session:
             request = request_of("stays", session.seed, 100, session)
             request.request_id = f"{session.name}-{session.position}-{self.random.getrandbits(64)}"
@@ -226,7 +228,7 @@ class Clients:
             await self.settle(door, session, found, 100)
 
     async def turn(self, door: Door) -> None:
-        """A call on a model that is replaced and retired all the time: the whole of it is of one model."""
+        """Calls a model that is constantly replaced and retired. All values of a call must be of the same model."""
         seed = self.random.randrange(len(self.truth["a"]))
         model = self.random.choice(("turns", "latest"))
         status, found = await self.stream(door.generate(request_of(model, seed, 60)))
@@ -238,7 +240,7 @@ class Clients:
             await asyncio.sleep(0.2)
 
     async def be_stalled(self, _door: Door) -> None:
-        """A stream that is read once, and then not until the server has given it up."""
+        """Reads a stream once, and then not again until the server has ended it."""
         door = Door(self.address, self.keys, NARROW)
         request = request_of("stays", 0, 1 << 20)
         request.top_log_probs = 16
@@ -246,13 +248,13 @@ class Clients:
         await call.__aiter__().__anext__()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.over.wait(), 3 * self.stall)
-        status, rest = await self.stream(call, 4096)  # more than may wait for a reader
+        status, rest = await self.stream(call, 4096)  # more values than can be buffered
         self.account.values -= len(rest)  # not compared
         self.account.end("stalls", status, ("ABORTED", "CANCELLED", "UNAUTHENTICATED"))
         await door.channel.close()
 
     async def vanish(self, door: Door) -> None:
-        """A client whose connection breaks off in the middle of a stream."""
+        """Breaks the connection in the middle of a stream."""
         async with self.session(door) as session, relay(self.address) as (port, cut):
             broken = Door(f"127.0.0.1:{port}", self.keys)
             request = request_of("stays", session.seed, 100, session)
@@ -288,7 +290,7 @@ class Clients:
         await self.attack_models(door)
 
     async def attack_models(self, door: Door) -> None:
-        """A reload that is asked for by somebody who may not."""
+        """Asks for a reload without permission."""
         admin = messages.load("admin")
         self.account.begun += 1
         status = "OK"
@@ -299,7 +301,7 @@ class Clients:
         self.account.end("attacks: reload", status, ("PERMISSION_DENIED", "UNAUTHENTICATED"))
 
     async def attack_socket(self, sent: bytes) -> None:
-        """A connection that brings no call: the server hangs up, or this does, without a goodbye."""
+        """Opens a connection and sends bytes that are not a call. If the server does not close it, resets it."""
         reader, writer = await asyncio.open_connection(*self.address.rsplit(":", 1))
         self.account.begun += 1
         with contextlib.suppress(OSError, asyncio.TimeoutError):
@@ -309,13 +311,13 @@ class Clients:
         self.account.end("attacks: bytes", "closed", ("closed",))
 
     async def loop(self, one: Callable[[Door], Awaitable[None]], pause: float = 0.0) -> None:
-        """Calls of one kind after each other, on a connection of its own, to the end."""
+        """Makes calls of one kind, one after the other, on its own connection, until the end of the run."""
         door = Door(self.address, self.keys)
         while not self.over.is_set():
             try:
                 await one(door)
             except grpc.aio.AioRpcError as error:
-                if error.code() != grpc.StatusCode.UNAUTHENTICATED:  # else the key has been taken away meanwhile
+                if error.code() != grpc.StatusCode.UNAUTHENTICATED:  # expected if the key has just been removed
                     self.account.fault(f"{one.__name__}: {error.code().name}: {error.details()}")
             except OSError as error:
                 self.account.fault(f"{one.__name__}: {error}")
@@ -337,7 +339,7 @@ def break_off(writer: asyncio.StreamWriter) -> None:
 
 @contextlib.asynccontextmanager
 async def relay(address: str) -> AsyncIterator[tuple[int, Callable[[], None]]]:
-    """A port that leads to the server, and what breaks its connections off on both sides."""
+    """A port that forwards to the server, and a function that breaks its connections on both sides."""
     writers: list[asyncio.StreamWriter] = []
     tasks: list[asyncio.Task[None]] = []
 

@@ -7,13 +7,13 @@ import pathlib
 import numpy
 
 MIB = 1 << 20
-# A line is fitted to the samples of the last half. It may rise by this share of their mean, or by this amount where
-# that is more.
+# A line is fitted to the samples of the last half of the run. Over that half, it may rise by this share of their mean
+# or by this amount, whichever is larger.
 FLAT = {"resident": (0.02, 2.0 * MIB), "files": (0.02, 4.0)}
 
 
 def growth(figures: dict, what: str) -> tuple[float, float]:
-    """What the line through the samples of the last half adds over that half, and what it may add."""
+    """The rise of the line through the samples of the last half, and the largest rise that is allowed."""
     half = [sample for sample in figures["samples"] if sample["second"] >= figures["seconds"] / 2]
     seconds = numpy.array([sample["second"] for sample in half])
     taken = numpy.array([sample[what] for sample in half])
@@ -23,7 +23,7 @@ def growth(figures: dict, what: str) -> tuple[float, float]:
 
 
 def grown(figures: dict) -> list[str]:
-    """What is not flat."""
+    """Describes each figure that has grown too much."""
     both = {what: growth(figures, what) for what in FLAT}
     return [
         f"{what} grew by {added:.0f} in the last half; at most {allowed:.0f} is flat"

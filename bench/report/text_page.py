@@ -1,4 +1,4 @@
-"""The page about what bench_text.py measured."""
+"""Writes the page with the results of bench_text.py."""
 
 import statistics
 
@@ -15,7 +15,7 @@ NAMES = {
 
 
 def figure(figures, model, way, name):
-    """A median, or None where it was not measured."""
+    """A median, or None if it was not measured."""
     return figures["medians"][model].get(way, {}).get(str(name))
 
 
@@ -32,19 +32,19 @@ def share(value, limit):
 
 
 def limit(figures, name):
-    """Of all threads together; the median over the run, as what a shared machine gives changes."""
+    """A limit of all threads together: the median over the run, because the speed of a shared machine varies."""
     return statistics.median(one[name] for one in figures["limits"])
 
 
 def gflops(figures):
-    """Of products of bf16, which a processor may compute as bf16, in tiles, or widened to fp32."""
+    """The best rate for products of bf16: as bf16, in tiles, or widened to fp32."""
     names = ("fp32_gflops", "bf16_gflops", "tile_gflops")
     return max(limit(figures, name) for name in names if all(name in one for one in figures["limits"]))
 
 
 def least_seconds(figures, model, batch, reads=1):
-    """Of a step: its weights from memory so often, and states there and back; at the same time its products, unless the
-    weights are quantized."""
+    """The least seconds of a step, which reads the weights from memory `reads` times, and reads and writes the states.
+    At the same time it computes the products, whose time is not counted for quantized weights."""
     sizes = figures["models"][model]
     weights = reads * sizes["step_bytes"] / limit(figures, "dram_gbps")
     states = 2 * batch * sizes["state_bytes"] / limit(figures, "dram_update_gbps")
@@ -128,7 +128,7 @@ def memory(figures):
 
 
 def distances(figures):
-    """A section, or nothing where no log probabilities were compared."""
+    """A section of the page. Empty if no log probabilities were compared."""
     rows = [
         [model, *(f"{sizes['distances'][way]:.1e}" for way in ("runnel", "llama.cpp"))]
         for model, sizes in figures["models"].items()

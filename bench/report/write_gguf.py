@@ -16,7 +16,7 @@ from typing import Any
 
 
 def set_vocab(model):
-    """llama.cpp makes dummy tokens, by their number alone."""
+    """Has llama.cpp make dummy tokens, of which only the number matters."""
     model._set_vocab_none()
     model.gguf_writer.add_vocab_size(model.hparams["vocab_size"])
 

@@ -127,7 +127,7 @@ void CpuBackend::run_together(Rows rows, const Pass& pass) {
   const int threads = team_.threads->pool.threads();
   std::atomic<bool> over = false;
   team_.threads->pool.for_each(threads, [&](int, int thread) {
-    if (over.load(std::memory_order_relaxed)) return;  // in place of a thread that never came
+    if (over.load(std::memory_order_relaxed)) return;  // other threads have done all the work
     CpuOperations& lane = *team_.lanes[thread];
     lane.begin_sharing(team_.phases, threads);
     pass(lane, 0, rows.count);

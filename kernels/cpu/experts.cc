@@ -52,7 +52,7 @@ class ExpertRows {
   Begins begin_{};
 };
 
-// The same memory with `rows` rows for each.
+// The same memory with each row divided into `rows` rows.
 View divided(View view, int rows) {
   const int cols = view.cols / rows;
   return {view.data, view.type, view.rows * rows, cols, cols};

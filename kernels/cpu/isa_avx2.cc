@@ -11,7 +11,7 @@ namespace {
 using Reg = __m256;
 constexpr int kLanes = 8;
 constexpr int kRows = 6;           // 6 x 2 accumulators, 2 of the panel, 1 of x
-constexpr int kAccumulators = 12;  // registers that remain beside a block's loads
+constexpr int kAccumulators = 12;  // registers left for sums, besides those for a block's loads
 
 // Eight words with all bits set, then eight without: the mask of n lanes starts at 8 - n.
 alignas(32) constexpr int32_t kMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -57,7 +57,7 @@ inline Reg load_int8(const std::byte* p) {
 }
 
 inline Reg fused(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
-inline Reg flushed(Reg x) { return x; }  // the machine does it
+inline Reg flushed(Reg x) { return x; }  // the processor flushes
 // Rounds to bf16, to nearest, ties to even. NaN stays NaN.
 inline Reg nearest_bf16(Reg x) {
   const __m256i bits = _mm256_castps_si256(x);
@@ -103,7 +103,7 @@ inline Ints looked_up(Ints nibbles, const uint8_t* table) {
   const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), nibbles);
 }
-// x - less, rounded to nearest.
+// float(x - less), rounded to nearest.
 inline Reg to_numbers(Ints x, int32_t less) {
   return _mm256_cvtepi32_ps(_mm256_sub_epi32(x, _mm256_set1_epi32(less)));
 }

@@ -12,7 +12,7 @@ using Reg = float __attribute__((vector_size(16)));
 using Words = uint32_t __attribute__((vector_size(16)));
 constexpr int kLanes = 4;
 constexpr int kRows = 4;          // 4 x 2 accumulators
-constexpr int kAccumulators = 8;  // registers that remain beside a block's loads
+constexpr int kAccumulators = 8;  // registers left for sums, besides those for a block's loads
 
 inline Reg set1(float x) { return Reg{x, x, x, x}; }
 inline Reg load(const float* p) {
@@ -77,9 +77,9 @@ inline Reg flushed(Reg x) {
   return reinterpret_cast<Reg>(bits & ~(small & kSize));
 }
 // Computes a b + c with one rounding, then flushes denormals; a and b are normal bf16 numbers.
-// Their product is exact in double. Where double rounds the sum, its terms are so far apart that
-// fp32 rounds it to the larger one as well. The bound of flushing is half a step below the least
-// normal number, because such sums round up to it.
+// Their product is exact in double. If double rounds the sum, one term is so small that fp32 would
+// round the exact sum to the other term, too. Sums from half a step below the least normal number
+// on round up to that number, so only smaller sums are flushed.
 inline Reg fused(Reg a, Reg b, Reg c) {
   using Wide = double __attribute__((vector_size(32)));
   using WideWords = uint64_t __attribute__((vector_size(32)));
@@ -93,7 +93,7 @@ inline Reg fused(Reg a, Reg b, Reg c) {
 }
 class FlushDenormals {
  public:
-  FlushDenormals() {}  // flushed() does it
+  FlushDenormals() {}  // flushed() flushes instead
 };
 // Rounds to bf16, to nearest, ties to even. NaN stays NaN.
 inline Reg nearest_bf16(Reg x) {
@@ -142,7 +142,7 @@ inline Ints looked_up(Ints nibbles, const uint8_t* table) {
   __builtin_memcpy(&nibbles, bytes, sizeof(bytes));
   return nibbles;
 }
-// x - less, rounded to nearest.
+// float(x - less), rounded to nearest.
 inline Reg to_numbers(Ints x, int32_t less) { return __builtin_convertvector(x - less, Reg); }
 constexpr bool kPlanes = false;
 // Adds the products of the four unsigned bytes of each word and four integers.

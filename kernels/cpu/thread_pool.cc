@@ -32,7 +32,7 @@ ThreadPool::~ThreadPool() { stop(); }
 
 void ThreadPool::stop() {
   stopping_.store(true);
-  gate_.store(kClosed | kJoined);  // no job has this many workers, so it is no old gate
+  gate_.store(kClosed | kJoined);  // no job has this many workers, so every worker sees a new value
   gate_.notify_all();
   for (std::thread& worker : workers_) worker.join();
   workers_.clear();
@@ -94,8 +94,8 @@ uint32_t ThreadPool::next_gate(uint32_t seen) const {
 bool ThreadPool::enter(uint32_t gate) {
   const uint32_t number = gate / kJob;
   while ((gate & kClosed) == 0 && gate / kJob == number) {
-    // There may be fewer tasks than workers. A worker that comes too late finds no task, at no
-    // cost.
+    // There may be fewer tasks than workers. A worker that joins too late finds no task left, which
+    // is harmless.
     if (gate_.compare_exchange_weak(gate, gate + 1)) return true;
   }
   return false;
@@ -103,8 +103,8 @@ bool ThreadPool::enter(uint32_t gate) {
 
 void ThreadPool::work(int thread) {
   compute_behind_others();
-  // A worker that starts late must not miss the end, so it compares with the gate at the pool's own
-  // start.
+  // The gate's value when the pool was made. A worker that starts late compares with it, so that it
+  // notices a stop() that came before its first look at the gate.
   uint32_t seen = kClosed;
   for (;;) {
     const uint32_t gate = next_gate(seen);
@@ -112,8 +112,8 @@ void ThreadPool::work(int thread) {
     if (stopping_.load()) return;
     if (!enter(gate)) continue;
     take_tasks(thread);
-    // Release: the caller sees all that the tasks wrote. Both waits tolerate a spurious
-    // notification.
+    // Releases everything that the tasks wrote, so that the caller sees it. Both waits tolerate
+    // spurious notifications.
     left_.fetch_add(1);
     left_.notify_one();
   }

@@ -1,4 +1,5 @@
-// The CUDA runtime under DeviceBackend: memory, one stream, launches; and what a block is.
+// The device of DeviceBackend, with the CUDA runtime: memory, one stream and launches. Also the
+// `block` of launch.h for GPU code.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -25,7 +26,8 @@ extern __shared__ __align__(16) double shared_memory[];
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define RUNNEL_HAS_CLUSTERS
 constexpr bool kHasClusters = true;
-// Only code for one architecture and no other; code for later ones has every block fetch its own.
+// Multicast needs code that is compiled for exactly one architecture or family. In other code,
+// fetch_for() makes one copy for each block.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_SPECIFIC__) || \
     defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
 #define RUNNEL_HAS_MULTICAST
@@ -35,7 +37,7 @@ constexpr bool kHasClusters = false;
 #endif
 
 __device__ void multiply(FragmentC& c, const FragmentA& a, const FragmentB& b) {
-  asm volatile(  // must not move to code that only a part of the warp runs
+  asm volatile(  // volatile, so that it never moves to code that only a part of the warp runs
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(c.at[0]), "+f"(c.at[1]), "+f"(c.at[2]), "+f"(c.at[3])
@@ -45,8 +47,8 @@ __device__ void multiply(FragmentC& c, const FragmentA& a, const FragmentB& b) {
 
 // ---- a block ------------------------------------------------------------------------------------
 
-// launch.h says what each member does. The bodies are there for the device alone; on the host they
-// are never called, only parsed.
+// launch.h describes the members. They run only on the device. The host's compiler parses them, but
+// nothing on the host calls them.
 template <int kBlockThreads>
 class CudaBlock {
  public:
@@ -77,7 +79,7 @@ class CudaBlock {
   __host__ __device__ RUNNEL_INLINE void each([[maybe_unused]] const Body& body) {
 #ifdef __CUDA_ARCH__
     body(thread());
-    __syncwarp();  // what comes next may be the warp's as one
+    __syncwarp();  // code after each() may use instructions of the whole warp
 #endif
   }
 
@@ -125,9 +127,10 @@ class CudaBlock {
 
   __host__ __device__ void add([[maybe_unused]] uint64_t* at, [[maybe_unused]] uint64_t more) {
 #ifdef __CUDA_ARCH__
-    // There is no instruction for 64 bits, only a loop that serves the threads of a warp one by
-    // one. So threads that add to the same place do it together.
-    constexpr int kHalf = 27;  // bits: 32 of such numbers add up to 32 bits
+    // Shared memory has no instruction for 64-bit additions. The compiler makes a loop that takes
+    // the threads of a warp one by one. So threads that add to the same place first add up their
+    // numbers, and one of them adds the sum.
+    constexpr int kHalf = 27;  // bits: the sum of 32 such numbers fits in 32 bits
     const unsigned together =
         __match_any_sync(__activemask(), static_cast<unsigned>(__cvta_generic_to_shared(at)));
     const uint64_t low =
@@ -193,8 +196,8 @@ class CudaBlock {
 #endif
   }
 
-  // From here to require(): for kernels with kClusters, which have no code before compute
-  // capability 9.0.
+  // The functions from here to require() are for kernels with kClusters, which have no code before
+  // compute capability 9.0.
   __host__ __device__ int rank() const {
     unsigned rank = 0;
 #ifdef RUNNEL_HAS_CLUSTERS
@@ -210,9 +213,10 @@ class CudaBlock {
     return static_cast<int>(ranks);
   }
 
-  // A meeting is a phase of an mbarrier in each block: every block of those that meet arrives
-  // there, and so do the bytes that are sent. A barrier of the cluster would wait for everything
-  // written to memory as well. Two of them take turns: one block may be a meeting ahead of another.
+  // A meeting is one phase of an mbarrier in each block of a group. The phase ends when every block
+  // of the group, and all bytes that are sent to this block, have arrived. The cluster's own
+  // barrier would also wait for all writes to memory. Each block has two mbarriers, which take
+  // turns, because one block may be one meeting ahead of another.
   __host__ __device__ void gather([[maybe_unused]] int together) {  // a power of two
 #ifdef RUNNEL_HAS_CLUSTERS
     together_ = together;
@@ -261,7 +265,7 @@ class CudaBlock {
   __host__ __device__ RUNNEL_INLINE void meet([[maybe_unused]] int bytes,
                                               [[maybe_unused]] const Work& work) {
 #ifdef RUNNEL_HAS_CLUSTERS
-    __syncthreads();  // what others may now write over has been read
+    __syncthreads();  // all threads have read the data that other blocks may now overwrite
     const int peer = (rank() & -together_) + thread();
     const uint32_t here = meeting(meetings_ % 2);
     if (peer == rank()) {
@@ -333,7 +337,7 @@ class CudaBlock {
   }
 
  private:
-  // Which thread this is; the compiler knows the range, and so divides by shifts.
+  // The index of this thread. The compiler knows the range, so it replaces divisions by shifts.
   __device__ static int thread() {
     const auto thread = static_cast<int>(threadIdx.x);
     __builtin_assume(thread >= 0 && thread < kThreads);
@@ -341,16 +345,16 @@ class CudaBlock {
   }
 
 #ifdef RUNNEL_HAS_CLUSTERS
-  // Within shared memory.
+  // The address of `at` within shared memory.
   __device__ static uint32_t shared_address(const void* at) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(at));
   }
-  // Where the block's mbarriers for meetings lie, in shared memory.
+  // The address of one of the block's two mbarriers for meetings.
   __device__ static uint32_t meeting(int which) {
     __shared__ uint64_t meetings[2];
     return shared_address(meetings + which);
   }
-  // The same place in another block of the cluster.
+  // The address of the same place in another block of the cluster.
   __device__ static uint32_t in_block(int rank, uint32_t here) {
     uint32_t there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
@@ -374,7 +378,7 @@ class CudaBlock {
         : "memory");
   }
 #ifdef RUNNEL_HAS_MULTICAST
-  // For all blocks of the bit mask.
+  // Copies to the same place in all blocks of the bit mask `ranks`.
   __device__ static void fetch_for(unsigned ranks, uint32_t to, const void* from, int bytes,
                                    uint32_t barrier) {
     asm volatile(
@@ -394,7 +398,7 @@ class CudaBlock {
   }
 #endif
 #ifdef RUNNEL_WATCHDOG
-  // Ends the program when a barrier has been awaited for about two seconds, and says which.
+  // Waits for a barrier. After about two seconds it prints the barrier and ends the kernel.
   __device__ static void await_at(uint32_t barrier, int phase) {
     constexpr int64_t kCycles = int64_t{1} << 32;
     const int64_t begin = clock64();
@@ -429,7 +433,7 @@ class CudaBlock {
 #endif
 #endif
 
-  // The warps' results, in the order of warps, for all threads.
+  // Joins the results of all warps, in the order of warps. All threads get the total.
   template <typename T, typename Join>
   __device__ static T join(T mine, const Join& join) {
     __shared__ T results[kThreads / kWarp];
@@ -442,8 +446,8 @@ class CudaBlock {
   }
 
   int first_ = 0;     // the block from which index() counts
-  int meetings_ = 0;  // that the block has had
-  int together_ = 1;  // blocks that meet
+  int meetings_ = 0;  // how many meetings the block has had
+  int together_ = 1;  // the number of blocks in a group
 };
 
 template <typename Kernel>
@@ -452,11 +456,11 @@ RUNNEL_DEVICE constexpr bool needs_clusters() {
   return false;
 }
 
-// A kernel without clusters may start before the kernel before it has ended (see
-// CudaDevice::config_of): it does what needs no results, and then waits until that kernel has ended
-// and its results can be read. Every kernel waits, so by then all earlier kernels have ended, too.
-// Only a small kernel lets the next one start early. Otherwise the blocks of the next one would
-// crowd together where the first multiprocessors become free.
+// A kernel without clusters may start before the previous kernel has ended (see
+// CudaDevice::config_of). It first runs Kernel::ahead(), which needs no results, and then waits
+// until the previous kernel has ended and its results can be read. Every kernel waits, so by then
+// all earlier kernels have ended, too. Only a small kernel lets the next one start early. Otherwise
+// the next kernel's blocks would crowd on the multiprocessors that become free first.
 template <typename Kernel, typename Block>
 __device__ void wait_for_inputs([[maybe_unused]] Block& block,
                                 [[maybe_unused]] const typename Kernel::Args& args) {
@@ -491,7 +495,7 @@ void must(cudaError_t error, const char* doing) {
 
 class CudaDevice {
  public:
-  // Takes the stream.
+  // Takes ownership of the stream.
   CudaDevice(const cudaDeviceProp& properties, cudaStream_t stream)
       : name_("cuda/sm" + std::to_string(properties.major * 10 + properties.minor)),
         shared_limit_(static_cast<int64_t>(properties.sharedMemPerBlockOptin) - kStaticShared),
@@ -531,7 +535,8 @@ class CudaDevice {
   }
   Result<bool> done(int later);
 
-  // Enqueues what `enqueue` launches, as one graph where the very same was launched before.
+  // Enqueues the launches that `enqueue` makes, as one graph if exactly the same launches were made
+  // before.
   template <typename Enqueue>
   void batch(const Enqueue& enqueue) {
     script_.clear();
@@ -557,7 +562,7 @@ class CudaDevice {
   template <typename Kernel>
   int64_t room(const Launch& launch) {
     if (launch.shared_bytes > shared_limit_) return 0;
-    // A block alone is no cluster: st.async is an illegal instruction there.
+    // A single block is not a cluster: st.async is an illegal instruction in it.
     if (needs_clusters<Kernel>() && (!has_clusters_ || launch.cluster == 1)) return 0;
     int clusters = 0;
     cudaError_t error = allow<Kernel>(launch);
@@ -567,22 +572,22 @@ class CudaDevice {
       error = cudaOccupancyMaxActiveClusters(&clusters, entry<Kernel>, &config);
     }
     if (error == cudaSuccess) return clusters;
-    (void)cudaGetLastError();  // such clusters are none of this device's
+    (void)cudaGetLastError();  // the device has no such clusters; clears the error
     return 0;
   }
 
  private:
-  // Bytes of a kernel's own, at most, beside those that a launch asks for.
+  // The maximum bytes of a kernel's static shared memory, which a launch does not count.
   static constexpr int64_t kStaticShared = 1 << 10;
   static constexpr int64_t kSharedWithoutAsking = (48 << 10) - kStaticShared;
   static constexpr int64_t kClusterWithoutAsking = 8;
-  static constexpr size_t kGraphs = 256;  // scripts that are remembered
+  static constexpr size_t kGraphs = 256;  // maximum number of scripts that are kept
   static constexpr int kDriverThatCapturesOverlaps = 12030;
 
-  // A script and, from its second time on, the graph that does it.
+  // A script and, from its second use on, a graph of its launches.
   struct Graph {
     std::string script;
-    uint64_t used = 0;  // when last, by clock_
+    uint64_t used = 0;  // the value of clock_ at its last use
     cudaGraphExec_t ready = nullptr;
   };
 
@@ -598,15 +603,16 @@ class CudaDevice {
   void play_script();
   cudaGraphExec_t capture();
 
-  // Whether this is memory of the host's that the device does not reach.
+  // Whether `data` is in ordinary host memory, which the device cannot reach.
   bool is_ordinary(const void* data) {
     cudaPointerAttributes attributes{};
     note(cudaPointerGetAttributes(&attributes, data), "looking at a pointer");
     return attributes.type == cudaMemoryTypeUnregistered;
   }
 
-  // Has the kernel launched with as much shared memory, and in as large clusters. What is asked for
-  // is the process's, and always the same: another backend may launch the kernel on another thread.
+  // Permits launches of the kernel with this much shared memory, and in clusters of this size. The
+  // permission belongs to the process. It is always for the maximum, because another backend may
+  // launch the same kernel on another thread.
   template <typename Kernel>
   cudaError_t allow(const Launch& launch) {
     cudaError_t error = cudaSuccess;
@@ -634,8 +640,8 @@ class CudaDevice {
     return version;
   }
 
-  // The result refers to `attribute`. A kernel without clusters overlaps with the kernel before it
-  // (programmatic dependent launch) where the device, the code and the driver can do so.
+  // The result refers to `attribute`. A kernel without clusters overlaps with the previous kernel
+  // (programmatic dependent launch) if the device, the code and the driver support it.
   template <typename Kernel>
   cudaLaunchConfig_t config_of(const Launch& launch, cudaLaunchAttribute* attribute) const {
     cudaLaunchConfig_t config{};
@@ -657,7 +663,7 @@ class CudaDevice {
     return config;
   }
 
-  // The first failure; what comes after it only follows from it. done() tells.
+  // Keeps the first failure, because later failures follow from it. done() reports it.
   void note(const Status& status) {
     if (status_.ok() && !status.ok()) status_ = status;
   }
@@ -673,14 +679,14 @@ class CudaDevice {
   Script<CudaDevice> script_;
   bool recording_ = false;
   std::vector<Graph> graphs_;
-  uint64_t clock_ = 0;                 // batches played
-  std::array<cudaEvent_t, 2> ends_{};  // of the last batches, by clock_
+  uint64_t clock_ = 0;                 // the number of batches so far
+  std::array<cudaEvent_t, 2> ends_{};  // the ends of the last two batches, by clock_ % 2
   Status status_;
 };
 
 Buffer CudaDevice::allocate(int64_t bytes, Memory memory) {
-  // Waits for this stream alone: another model's may be in a capture, which a wait for the device
-  // would break.
+  // Waits only for this stream. Another model may be capturing a graph on its stream, and a wait
+  // for the whole device would break the capture.
   void* data = nullptr;
   const size_t size = bytes > 0 ? static_cast<size_t>(bytes) : 1;
   const bool on_host = memory == Memory::kHost;
@@ -701,8 +707,8 @@ Buffer CudaDevice::allocate(int64_t bytes, Memory memory) {
   return {static_cast<std::byte*>(data), bytes, [](std::byte* held, int64_t) { cudaFree(held); }};
 }
 
-// Shapes that come once, as prompts do, are launched kernel by kernel; what comes again is worth a
-// graph.
+// Launches a script kernel by kernel the first time, because many scripts, such as those of
+// prompts, come only once. From the second time on it launches a graph.
 void CudaDevice::play_script() {
   for (Graph& graph : graphs_) {
     if (graph.script != script_.bytes()) continue;
@@ -736,7 +742,8 @@ cudaGraphExec_t CudaDevice::capture() {
   return ready;
 }
 
-// Ordinary host memory belongs to the caller again on return: such a copy waits.
+// A copy from or to ordinary host memory waits until it is done, because the caller may then change
+// or read that memory.
 void CudaDevice::copy(Span from, Span to) {
   check(!recording_, "a pass copies nothing");
   note(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(to.bytes), cudaMemcpyDefault,
@@ -752,10 +759,10 @@ Result<bool> CudaDevice::done(int later) {
   const cudaError_t error = later == 0 ? cudaStreamQuery(stream_)
                                        : cudaEventQuery(ends_[(clock_ - later) % ends_.size()]);
   if (error == cudaErrorNotReady) {
-    (void)cudaGetLastError();  // an error to the runtime, which the next launch must not find
+    (void)cudaGetLastError();  // to the runtime it is an error, which the next launch must not see
     return false;
   }
-  // What a kernel had to say is printed while somebody waits for it.
+  // The output of a failed kernel is printed only while the host waits for the stream.
   if (error != cudaSuccess) (void)cudaStreamSynchronize(stream_);
   note(error, "running the kernels");
   if (!status_.ok()) return status_;

@@ -463,9 +463,9 @@ void DeviceBackend<Device>::recur(Rows rows, const Control* control, const Recur
                     .states = states,
                     .out = out.f32(),
                     .out_stride = out.stride};
-  // If there is no room for chunks, the first step refuses them, which is during loading. If no row
-  // can have a whole chunk, all inputs are computed position by position, with the same bits and in
-  // one launch.
+  // If a block has too little shared memory for chunks, the first step fails, which runs while the
+  // model loads. If no row can have a whole chunk, all inputs are computed position by position,
+  // with the same bits and in one launch.
   const Launch chunks = ChunkKernel::launch(rows.count, args);
   if (!options_.chunks || !fits(chunks, "prompts steps") ||
       staged_.longest(rows, args.inputs) < kChunk) {

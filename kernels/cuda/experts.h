@@ -94,8 +94,9 @@ struct RouteKernel {
 
 // ---- products -----------------------------------------------------------------------------------
 
-// A product for each of `choices` pairs of an input and an expert that it uses. In `product`, x, y
-// and the factors of the end are those of the first pair, and `out` is the largest of all experts.
+// One product for each of `choices` pairs: an input, and an expert that it uses. In `product`, x, y
+// and the factors of the end are those of the first pair, and `out` is the maximum over all
+// experts.
 template <typename Product>
 struct ExpertArgs {
   Product product;
@@ -104,7 +105,7 @@ struct ExpertArgs {
   const ExpertWeight* up;       // of products with two weights
   const int32_t* used;          // [choices]
   int choices;
-  int of_input;    // the pairs with the same row of x
+  int of_input;    // how many pairs share a row of x
   int64_t blocks;  // of a pair
 };
 
@@ -138,7 +139,8 @@ struct ExpertProduct {
     first.x += choice / args.of_input * first.x_stride;
     first.y += choice * first.y_stride;
     if (first.end.times != nullptr) first.end.times += choice * first.end.times_stride;
-    // Blocks beyond the columns of a narrower expert have rows that do not exist.
+    // If an expert has fewer columns than `out`, the indices of its last blocks are past its last
+    // row, so these blocks do nothing.
     block.count_from(static_cast<int>(choice * args.blocks));
     Kernel::run(block, product);
   }

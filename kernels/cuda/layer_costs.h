@@ -8,15 +8,15 @@
 
 namespace runnel {
 
-// The constants of cuda::layer_cycles(), in cycles, or in bytes per cycle where it says so. They
-// decide which shape of clusters a batch takes, and so how fast it is. All shapes compute the same
-// bits, so bits do not depend on the costs.
+// The constants of cuda::layer_cycles(), in cycles unless the comment says bytes per cycle. They
+// decide which shape of clusters computes a batch, and so how fast it is. All shapes compute the
+// same bits, so bits do not depend on the costs.
 struct LayerCosts {
   int64_t meeting = 700;      // a barrier (launch.h), for a tile of several blocks
   int64_t alone = 50;         // the same for a tile of one block
-  int64_t wait = 400;         // for another tile
-  int64_t norm = 600;         // of one row for each warp
-  int64_t product = 400;      // in addition to its weights
+  int64_t wait = 400;         // for the cluster's other tiles, for each doubling of their number
+  int64_t norm = 600;         // a LayerNorm of one row by each warp
+  int64_t product = 400;      // a product, without the time to read its weights
   int64_t cache_block = 48;   // bytes per cycle from the cache to one block
   int64_t cache = 4200;       // bytes per cycle from the cache to all blocks
   int64_t memory_block = 40;  // bytes per cycle of states that one block reads and writes

@@ -57,10 +57,11 @@ inline constexpr int kMatmulWarps = 4;
 
 // Constants for the choice of tiles.
 inline constexpr int64_t kEnoughBlocks = 128;  // about the number of multiprocessors
-inline constexpr int kFewRows = 4;  // their inputs have few bytes compared with the weights
+inline constexpr int kFewRows = 4;  // up to this many rows have few bytes compared with the weights
 
-// A product with more bytes of weights does not prefetch them, because that made a product of its
-// own slower on an H100. A launch of several products has this limit for each of them.
+// A product with more bytes of weights does not prefetch them, because the prefetch made a launch
+// of a single product slower on an H100. In a launch of several products, the limit applies to
+// each.
 inline constexpr int64_t kMostPrefetched = int64_t{6} << 20;
 
 // Joins the warps' sums of one output. They are `stride` apart.

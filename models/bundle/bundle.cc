@@ -63,8 +63,8 @@ Status describe_own(std::string_view json, const std::string& directory, Bundle&
   return check_begin(*bundle.tokenizer, directory, bundle.spec);
 }
 
-// Sets the text of a published model that has a tokenizer, which also says what a text begins with.
-// Rows of the tables beyond the tokenizer's values are padding.
+// Sets the kind of text, the vocabulary and the first value of a published model that has a
+// tokenizer. Rows of the tables beyond the tokenizer's values are padding.
 Status describe_text(const std::string& directory, Bundle& bundle) {
   auto tokenizer = load_tokenizer(directory);
   if (tokenizer.status().code() == Code::kNotFound) return {};
@@ -81,7 +81,7 @@ Status describe_text(const std::string& directory, Bundle& bundle) {
 }
 
 // Sets the values that end the model's texts: those of generation_config.json if it has any, else
-// those of config.json; and the tokenizer's, which many a config.json of RWKV-7 lacks.
+// those of config.json. Adds the tokenizer's, because many config.json files of RWKV-7 lack them.
 Status describe_eos(const Json& config, const std::string& directory, Bundle& bundle) {
   auto eos = published_eos(config, directory + "/config.json");
   const std::string path = directory + "/generation_config.json";

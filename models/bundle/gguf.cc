@@ -34,10 +34,11 @@ enum class ValueType : uint32_t {
   kI64,
   kF64,
 };
-// The bytes of a value; the minimum for a string, which is its length.
+// The bytes of a value by its type. A string has at least the 8 bytes of its length, and an array
+// at least the 12 bytes of its type and its length.
 constexpr std::array<int64_t, 13> kValueBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
-// The tensor types of the format. A refusal names those without a StoredType.
+// The tensor types of the format. A type without a StoredType is refused by name.
 struct TensorType {
   uint32_t number;
   const char* name;

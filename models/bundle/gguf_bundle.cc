@@ -73,8 +73,8 @@ Status describe_text(const WeightFiles& file, Bundle& bundle) {
   return {};
 }
 
-// The beginnings of the names of layers that predict further values. These layers follow the
-// model's own, and no family reads them.
+// The name prefixes of the layers for multi-token prediction. These layers come after the model's
+// own layers, and no family reads them.
 std::vector<std::string> unread_layers(const Json& metadata) {
   const std::string architecture = metadata["general.architecture"];
   const auto number = [&](const char* key) {

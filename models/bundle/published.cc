@@ -24,8 +24,8 @@ std::string range_text(int64_t min, int64_t max) {
   return "an integer from " + std::to_string(min) + " to " + std::to_string(max);
 }
 
-// Replaces the words of kNotFinite by strings with the same text, or by empty strings and spaces of
-// the same length. The latter keep the line and column of everything else.
+// How with_words() replaces a word of kNotFinite: by a string with the same text, or by an empty
+// string and spaces of the same length. The second way keeps the line and column of all other text.
 enum class Words { kQuoted, kBlanked };
 
 // `text` with the words of kNotFinite made valid JSON wherever they are not part of a string.

@@ -215,8 +215,8 @@ Weight Loader::scores(const std::string& layer) const {
   return weights_.pack(rows, count + 1, {}, precision);
 }
 
-// A weight of each expert: `rows` rows from `first` on. In a tensor with all experts, those of the
-// next one begin `every` rows later.
+// One weight for each expert. If one tensor has all experts, expert e has the `rows` rows from
+// first + e * every on. Otherwise each expert has a whole tensor.
 std::vector<Weight> Loader::pack_experts(const std::string& layer, const char* name, int64_t first,
                                          int64_t rows, int64_t every) const {
   if (std::string_view(name).find('*') == std::string_view::npos) {

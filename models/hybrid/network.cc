@@ -239,8 +239,8 @@ void Hybrid::attend(const Run& run, const AttentionMixer& mixer) const {
   add(run, y, mixer.out);
 }
 
-// down(silu(gate(u)) * up(u)), or down(relu(up(u))^2). If the gate has a factor, it is applied
-// before silu. Then silu runs as the gate of a norm that does nothing else.
+// down(silu(gate(u)) * up(u)), or down(relu(up(u))^2). A factor of the gate is applied before silu,
+// which a product's epilogue cannot do. Then gated_norm(), without a norm, computes silu.
 void Hybrid::add_dense(const Run& run, const FeedForward& layer) const {
   Backend& lane = run.lane;
   const View u = run.of(u_.view);

@@ -64,9 +64,9 @@ class Loader {
   Weight predictor() const { return weights_.linear({"predictor"}, last_precision()); }
 
  private:
-  // The precision of the last products. Nothing after them averages out their rounding errors, and
-  // logistics are narrow: in bf16, it would cost an image several times the bits of all other
-  // rounding.
+  // The precision of the last products. No later sum averages out their rounding errors, and a
+  // mixture's logistics are narrow. In bf16, these products alone would cost an image several times
+  // as many bits as all other rounding.
   Precision last_precision() const {
     return head_ == HeadKind::kCategorical ? precision_ : weights_.precise(precision_);
   }
@@ -77,8 +77,8 @@ class Loader {
   const Precision precision_;
 };
 
-// Whether sinusoids are computed while loading: if there are few enough for a table, which is many
-// times as fast to read.
+// Whether the sinusoids are few enough to be computed while loading. Reading them from a table is
+// many times as fast as computing them in each step.
 bool lie_in_a_table(const LinearTransformerSpec& sizes, int64_t positions) {
   constexpr int64_t kMostNumbers = int64_t{1} << 20;
   return sizes.position == PositionKind::kSinusoidal && positions > 0 &&

@@ -31,12 +31,12 @@ constexpr size_t kNumberBytes = 4;
 constexpr int64_t kMostHeaderBytes = 1 << 20;
 constexpr int64_t kMostParts = 2048;
 constexpr int64_t kMostDimensions = 8;
-constexpr int64_t kMostPosition = int64_t{1} << 53;  // the most that every JSON reader has exactly
+constexpr int64_t kMostPosition = int64_t{1} << 53;  // every JSON reader represents it exactly
 constexpr int64_t kMostTime = int64_t{1} << 40;      // in seconds since 1970
 constexpr size_t kMostIdBytes = 128;
 constexpr const char* kFile = "state file";
 constexpr JsonLimits kHeaderLimits = {.bytes = kMostHeaderBytes, .values = 1 << 14, .depth = 5};
-constexpr int64_t kMostValueBytes = 192;  // of a JSON value but its text: object in object
+constexpr int64_t kMostValueBytes = 192;  // of a JSON value without its text, at most
 static_assert(2 * kMostHeaderBytes + kHeaderLimits.values * kMostValueBytes <= kStateHeaderMemory,
               "the text of a header, its copies in the values, and the values");
 constexpr auto kTypes = std::to_array<Choice<DType>>(
@@ -370,7 +370,8 @@ std::string StateWriter::next(size_t most) {
   return out;
 }
 
-// Appends the next contiguous piece, or moves on to what follows it.
+// Appends the next contiguous piece. After the last piece of a part, begins the next part or the
+// seal instead.
 void StateWriter::append_piece(std::string& out, size_t most) {
   if (!due_.empty()) {
     const std::string_view piece = std::string_view(due_).substr(0, most);

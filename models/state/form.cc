@@ -67,7 +67,8 @@ bool is_subnormal(int32_t magnitude) {
   return (magnitude > 0) & (magnitude < Type::kLeastNormal);
 }
 
-// No branch, no store, and counts of one width, so that compilers vectorize it.
+// The loop has no branches and no stores, and uses only 32-bit numbers, so that compilers vectorize
+// it.
 template <typename Type>
 PartNumbers look_at(std::span<const std::byte> numbers) {
   int32_t infinite = 0;

@@ -4,8 +4,8 @@
 namespace runnel {
 
 // "User: ...\n\nAssistant:", as the model's author describes it.
-// - Empty lines in system and user text, and in the results of functions, are removed, so that
-//   nobody's text has the two line breaks that begin a turn. Lines of spaces stay.
+// - Empty lines in system and user text, and in the results of functions, are removed, because two
+//   line breaks begin a turn. Lines that contain only spaces stay.
 // - enable_thinking true opens "<think"; false writes an empty block of thinking.
 // - Tools are listed in the system's text, and a call is JSON between fences.
 inline constexpr const char* kRwkv7G1Template = R"({%- macro closed(text) -%}

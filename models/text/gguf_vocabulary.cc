@@ -33,8 +33,8 @@ struct Split {
 
 constexpr const char* kToLetters = nullptr;  // bytes become letters
 
-// The steps are those of the tokenizer.json files that the names stand for. Those of `default` are
-// llama.cpp's.
+// A name has the steps of the tokenizer.json files of the models that it names. `default` has
+// llama.cpp's own steps.
 const std::vector<Split>& splits() {
   static const char* const kGpt2 = SplitPattern::gpt2();
   constexpr const char* kLlama3 =
@@ -145,7 +145,7 @@ class Reader {
     return (*tokens_)[value].get_ref<const std::string&>();
   }
 
-  // The value of a key; -1 where it is absent.
+  // The value of a key; -1 if the key is absent.
   int32_t value_of(const char* key) {
     const Json* const found = find(key);
     if (found == nullptr) return -1;

@@ -48,7 +48,7 @@ class Translator {
     return {};
   }
 
-  // Each step consumes something, or returns the text that is refused.
+  // Consumes some of the pattern and returns "", or returns the text that is refused.
   std::string_view step() {
     if (next_is("\\")) return escape();
     if (next_is("[")) {

@@ -10,7 +10,7 @@ from typing import Any
 from runnel_client.address import is_loopback
 from runnel_client.errors import AccessError
 
-# As of the runnel commands.
+# The same limit as in the runnel commands.
 MAX_KEY_BYTES = 4096
 NO = ("", "0", "f", "n", "-", "false", "off", "no", "disable")  # for RUNNEL_TLS
 
@@ -79,7 +79,7 @@ class Access:
             raise AccessError("tls_cert and tls_key go together: give both, or none")
         authorities, certificate, key = map(_read, (self.tls_ca, self.tls_cert, self.tls_key))
         if authorities or certificate:
-            self.context()  # of files that it cannot use, gRPC says nothing before the first call, and little then
+            self.context()  # raises for unusable files, which gRPC reports only at the first call, and vaguely
         return grpc.ssl_channel_credentials(authorities, private_key=key, certificate_chain=certificate)
 
     def context(self) -> ssl.SSLContext:
@@ -87,7 +87,7 @@ class Access:
         try:
             context = ssl.create_default_context(cafile=self.tls_ca or None)
             if self.tls_cert:
-                # A password is never asked for: gRPC reads no encrypted keys.
+                # Never asks for a password, because gRPC cannot read encrypted keys.
                 context.load_cert_chain(self.tls_cert, self.tls_key or None, lambda: "")
         except OSError as error:
             raise AccessError(f"the files of tls_ca, tls_cert and tls_key cannot be used: {error}") from None

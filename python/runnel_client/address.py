@@ -43,9 +43,9 @@ def host_and_port(address: str) -> tuple[str, int] | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine has the address; of several addresses, whether it has all.
+    """Whether the address, or each of several addresses, is on this machine only.
 
-    Not "localhost" as a name server knows it ("dns://10.0.0.1/localhost:50051").
+    False for "localhost" if a name server resolves it ("dns://10.0.0.1/localhost:50051").
     """
     if address.startswith(SOCKET_FILES):
         return True

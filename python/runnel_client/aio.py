@@ -95,7 +95,7 @@ class Client:
     async def close(self) -> None:
         """Closes the connection. Calls that run fail with Cancelled."""
         self._closed.set()
-        for call in list(self._streams):  # the channel's close() leaves streams alone that have begun
+        for call in list(self._streams):  # the channel's close() does not end streams that have begun
             call.cancel()
         if self._channel is not None:
             await self._channel.close()
@@ -106,7 +106,7 @@ class Client:
         return [results.model_of(model) for model in found.models]
 
     async def model(self, name: str = "") -> Model:
-        """One model, by name or alias. NotFound lists the names that there are."""
+        """One model, by name or alias. NotFound lists the names that exist."""
         return await self._model(name)
 
     @takes_options()
@@ -152,8 +152,8 @@ class Client:
     def session(self, id: str = "", model: str = "", keep: bool = False) -> Opening:
         """Creates a session: `async with client.session() as session`, or `session = await client.session()`.
 
-        An `async with` block deletes it at its end unless `keep`. AlreadyExists if there is one of that id; without an
-        id the session gets a random one.
+        An `async with` block deletes it at its end unless `keep`. AlreadyExists if there is a session of that id.
+        Without an id the session gets a random one.
         """
         return Opening(self._create_session(id, model, keep))
 
@@ -182,7 +182,7 @@ class Client:
         allow_inexact: bool = False,
         timeout: float | None = None,
     ) -> Opening:
-        """Makes a session of a state file, as of runnel_client.Client. To be used as Client.session."""
+        """Makes a session from a state file, like runnel_client.Client. Use the result like that of Client.session."""
 
         async def load() -> Session:
             data = file if isinstance(file, bytes) else await asyncio.to_thread(files.read, file)
@@ -329,12 +329,12 @@ class Client:
                 raise
 
     def _stream(self, call: Any) -> Any:
-        """`call`, which close() then ends."""
+        """Returns `call`, and has close() end it."""
         self._streams.add(call)
         return call
 
     def _check_cancelled(self) -> None:
-        """Raises Cancelled if close() has ended a call. grpc.aio reports that as if the task was cancelled.
+        """Raises Cancelled if close() has ended a call, which grpc.aio reports as if the task was cancelled.
 
         Before Python 3.11 the two cannot be told apart once the client is closed.
         """
@@ -400,7 +400,7 @@ class Generation(Progress):
 
 
 class Opening:
-    """A session that has been asked for: await it, or enter it with `async with`."""
+    """A session that is being created or opened: await it, or enter it with `async with`."""
 
     def __init__(self, session: Coroutine[Any, Any, Session]):
         self._asked = session
@@ -432,7 +432,7 @@ class Session:
     async def __aexit__(self, kind: object, *_: object) -> None:
         if self.keep:
             return
-        # If the block has failed, its error matters, and not that of the deletion.
+        # If the block has failed, its error is raised, and not an error of the deletion.
         with contextlib.suppress(CallError if kind else NotFound):
             await self.delete()
 
@@ -447,7 +447,7 @@ class Session:
         await self._client._delete_session(self.id, self.model)
 
     async def fork(self, count: int = 1, keep: bool = False) -> list[Session]:
-        """Makes `count` new sessions at this one's position. Use each as one that Client.session has made."""
+        """Makes `count` new sessions at this one's position. Use each like a session from Client.session."""
         children = [wire.new_id() for _ in range(count)]
         made = await self._client._fork_session(self.id, self.model, children)
         return [Session(self._client, info, keep) for info in made]
@@ -512,7 +512,7 @@ class Session:
         any_owner: bool = False,
         expires_in: float | None = None,
     ) -> None:
-        """Writes what `export` gives to a file that only its owner may read: it is as private as the text."""
+        """Exports the state to a file that only its owner may read, because it is as private as the text."""
         data = await self.export(timeout, any_owner, expires_in)
         await asyncio.to_thread(files.write_private, path, data)
 
@@ -520,7 +520,7 @@ class Session:
 async def _receive(
     client: Client, request: Any, received: Received, options: Options, known: Known | None
 ) -> AsyncGenerator[Run, None]:
-    """The runs of a Generation. Holds no reference to it, so that the call ends once nobody else holds one."""
+    """The runs of a Generation. Holds no reference to it, so that the call ends when the caller drops it."""
     tries = client._tries(options.get("timeout"))
     headers, progress = client._headers(request.origin.session), options.get("progress")
     if known and wire.lacks_position(request, options):

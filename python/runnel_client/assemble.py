@@ -1,6 +1,6 @@
-"""From a checkpoint's tensors to a bundle's: finds the parts of the model, and reads its sizes off them.
+"""Makes a bundle's config and tensors from a checkpoint's tensors: finds the parts of the model and their sizes.
 
-What tensors do not tell comes from the flags of runnel-convert; an error names the flag that helps.
+Facts that tensors do not have come from the flags of runnel-convert. An error names the flag that helps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GATE = (("weight", 2), ("bias", 1))
 OMEGA = bundle.INNER_MAP + "omega"
 LAYER_TENSORS = tuple(f"{module}.{kind}" for module in LAYER_MODULES for kind in ("weight", "bias"))
 
-# What other attention leaves in a layer, and why it cannot be served.
+# Parts of tensor names that show another kind of attention, and the reason why it cannot be served.
 REFUSED = (
     (
         "feature_map.omega",
@@ -57,7 +57,7 @@ REFUSED = (
 
 
 def find_encoder(tensors: Tensors, asked: str | None) -> str:
-    """The prefix before 'layers.0.' of the one encoder there is, with its dot."""
+    """The prefix before 'layers.0.' of the only encoder, with its dot."""
     prefixes = set()
     for name in tensors:
         match = re.match(r"(|.*?\.)layers\.\d+\.", name)
@@ -96,7 +96,7 @@ def refuse_other_attention(tensors: Tensors, prefix: str, feature_map: str) -> N
 
 
 class Parts:
-    """Takes tensors out of the checkpoint under the bundle's names, and knows what is left."""
+    """Takes tensors out of the checkpoint under the bundle's names, and keeps the remaining ones in `left`."""
 
     def __init__(self, tensors: Tensors):
         self.left = dict(tensors)
@@ -403,7 +403,7 @@ def choose_head(outputs: int, vocabulary: int, image: Config | None) -> Config:
 
 
 def check_image_length(image: Config | None, position: Config) -> None:
-    """An impossible shape, with those that are possible."""
+    """Refuses an image whose shape does not fit the number of positions. The error lists shapes that fit."""
     length = position.get("length")
     if image is None or length is None or length == bundle.image_bytes(image) - 1:
         return
@@ -445,7 +445,7 @@ def choose_begin(args: Namespace, notes: list[str]) -> Config | None:
 
 
 def build(tensors: Tensors, args: Namespace, notes: list[str]) -> tuple[Config, Tensors]:
-    """The config and the bundle's tensors; `notes` gains what the user may want to know."""
+    """The config and the bundle's tensors. Appends to `notes` facts that the user may want to know."""
     ignored = [name for name in tensors if any(fnmatch.fnmatchcase(name, pattern) for pattern in args.ignore)]
     tensors = {name: tensor for name, tensor in tensors.items() if name not in ignored}
     prefix = find_encoder(tensors, args.encoder)

@@ -65,7 +65,7 @@ def attention_layer(model: Config) -> torch.nn.Module:
 
 
 class Recurrent(torch.nn.Module):
-    """A bundle's model; `attention` makes that of a layer."""
+    """A bundle's model. `attention` makes the attention of a layer."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Recurrent(torch.nn.Module):
             tensors[name] for name in ("value_embedding.weight", "predictor.weight", "predictor.bias")
         )
         self.table = tensors.get(bundle.POSITION_TABLE)
-        # What RecurrentEncoderBuilder builds; that of 0.4.0 ties width to heads * value size.
+        # The same as RecurrentEncoderBuilder builds. In 0.4.0 it requires width = heads * value size.
         norm = torch.nn.LayerNorm(self.model["width"]) if self.model["norm"]["final"] else None
         layers = [self.layer(attention) for _ in range(self.model["layers"])]
         self.encoder = RecurrentTransformerEncoder(layers, norm).to(self.weight.dtype)

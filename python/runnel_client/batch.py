@@ -1,4 +1,4 @@
-"""Many sequences through a server side by side, so that they share batches."""
+"""Sends many sequences to a server at the same time, so that they share batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Batch:
         self._calls.shutdown(cancel_futures=True)
 
     def score(self, sequences: Iterable[Sequence[int]]) -> list[list[float]]:
-        """For each sequence the log-probabilities of all values but the first, in order."""
+        """For each sequence, in order, the log-probabilities of all values except the first."""
 
         def log_probs(sequence: Sequence[int]) -> list[float]:
             found: list[float] = self._client.score(sequence, model=self._model).log_probs.tolist()
@@ -36,7 +36,7 @@ class Batch:
         return list(self._calls.map(log_probs, sequences))
 
     def generate(self, prompts: Iterable[Sequence[int]], **options: Unpack[Options]) -> list[list[list[int]]]:
-        """For each prompt the values of its samples, prompts left out."""
+        """For each prompt, the values of its samples without the prompt."""
         all_options: Options = {**options, "model": self._model}
 
         def values(prompt: Sequence[int]) -> list[list[int]]:

@@ -101,9 +101,9 @@ def read_json(path: str, flag: str) -> Any:
 
 
 def check_config(config: Config) -> None:
-    """Refuses what the server would: sizes beyond the limits or that do not fit one another.
+    """Refuses a config that the server would refuse: sizes that exceed a limit, or that do not fit each other.
 
-    Of other families than the linear transformer, only the server checks the keys of `model`.
+    For families other than the linear transformer, only the server checks the keys of `model`.
     """
     check(
         re.fullmatch(rf"[A-Za-z0-9._-]{{1,{MAX_NAME_LENGTH}}}", config["name"]),
@@ -330,7 +330,7 @@ def position_width(model: Config) -> int:
 
 
 def expected_tensors(config: Config) -> Shapes:
-    """Every tensor of a bundle, by name with its shape: fast-transformers' names."""
+    """The shape of every tensor of a bundle, by fast-transformers' name."""
     model = config["model"]
     width, ffn = model["width"], model["ffn"]
     queries, values = model["heads"] * model["query_size"], model["heads"] * model["value_size"]
@@ -370,7 +370,7 @@ def expected_tensors(config: Config) -> Shapes:
 
 
 def parameters(config: Config) -> int:
-    """Trained numbers: every tensor but the position table and omega, which are no parameters."""
+    """The number of trained numbers, without the position table and omega, which are not parameters."""
     return sum(math.prod(shape) for name, shape in expected_tensors(config).items() if not is_buffer(name))
 
 
@@ -498,7 +498,7 @@ def from_stored(raw: bytes, kind: str) -> Floats:
 
 
 def rounded(name: str, values: Floats, dtype: str) -> Floats:
-    """A tensor as it comes back from a bundle of that dtype."""
+    """A tensor after it was written to a bundle of that dtype and read back."""
     kind = stored_dtype(name, dtype)
     return from_stored(to_stored(name, values, kind), DTYPES[kind][0]).reshape(values.shape)
 
@@ -522,8 +522,8 @@ def write_bundle(
     tokenizer: str | None = None,
     shapes: Shapes | None = None,
 ) -> None:
-    """Writes config.json, model.safetensors, README.md and, where there is one, tokenizer.json, each
-    whole or not at all. A family other than the linear transformer needs the `shapes` of its tensors."""
+    """Writes config.json, model.safetensors, README.md and, if it is given, tokenizer.json, each whole or not at all. A
+    family other than the linear transformer needs the `shapes` of its tensors."""
     check_config(config)
     check(
         (config.get("text") == "tokenizer") == (tokenizer is not None),

@@ -1,4 +1,4 @@
-"""What a bundle is in words, as far as its config says: the table of its card, and one line for the terminal."""
+"""Describes a bundle in words, from its config: the table of its card, and one line for the terminal."""
 
 from __future__ import annotations
 

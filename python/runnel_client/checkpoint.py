@@ -1,4 +1,4 @@
-"""Checkpoint files written by torch.save, read without running anything that they say."""
+"""Reads checkpoint files written by torch.save, without running code that they contain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class Checkpoint:
-    """One file: its tensors by name, and what the model card says of it."""
+    """One file: its tensors by name, and the text about it on the model card."""
 
     def __init__(self, path: str):
         self.path = path
@@ -40,7 +40,7 @@ def load(path: str) -> dict[str, Any]:
     check(os.path.isfile(path), f"{path}: expected a file, found a directory or a device")
     try:
         data = load_weights_only(path)
-    except Exception as error:  # what a broken file makes torch raise is of a dozen kinds
+    except Exception as error:  # for a broken file, torch raises a dozen kinds of exceptions
         raise BundleError(
             f"{path}: expected a file of torch.save with tensors and plain values only, found: {reason(error)}"
         ) from None
@@ -52,7 +52,7 @@ def load(path: str) -> dict[str, Any]:
 
 
 def reason(error: Exception) -> str:
-    """One line of what torch says, without its advice to load unsafely."""
+    """Torch's error in one line, without its advice to load the file unsafely."""
     text = " ".join(str(error).split()) or type(error).__name__
     return re.sub(r"^Weights only load failed.*?(WeightsUnpickler error: |$)", "", text)[:200] or "an unsafe pickle"
 
@@ -63,7 +63,7 @@ def load_weights_only(path: str) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        # Torch 1.13 reads no floats this way, and every optimizer's state has some.
+        # Torch 1.13 cannot read floats in this way, and the state of every optimizer has floats.
         if "Unsupported operand 71" not in str(error):
             raise
     plain = types.SimpleNamespace(Unpickler=PlainUnpickler, load=load_plain)
@@ -80,7 +80,7 @@ def is_torchscript(path: str) -> bool:
 
 
 class PlainUnpickler(pickle._Unpickler):
-    """Builds what torch's own weights-only loading allows, and floats."""
+    """Allows the same objects as torch's own weights-only loading, and floats."""
 
     dispatch = dict(pickle._Unpickler.dispatch)
 

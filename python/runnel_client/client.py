@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SHORT = 30.0  # seconds that a call may take that computes nothing
+SHORT = 30.0  # maximum seconds of a call that computes nothing
 
 
 class Client:
@@ -84,7 +84,7 @@ class Client:
         return [results.model_of(model) for model in found.models]
 
     def model(self, name: str = "") -> Model:
-        """One model, by name or alias. NotFound lists the names that there are."""
+        """One model, by name or alias. NotFound lists the names that exist."""
         return self._model(name)
 
     @takes_options()
@@ -172,9 +172,9 @@ class Client:
         allow_inexact: bool = False,
         timeout: float | None = None,
     ) -> Session:
-        """Makes a session of a state file: its path, or its bytes. The model must be the one that it was saved from.
+        """Makes a session from a state file: its path, or its bytes. The model must be the one that computed the state.
 
-        `allow_inexact`: also takes a state of another numerics id, of which the next values have other bits.
+        `allow_inexact`: also accepts a state of another numerics id. Later values then have other bits.
         """
         data = file if isinstance(file, bytes) else files.read(file)
         return Session(self, self._import_session(data, model, id, allow_inexact, timeout), keep)
@@ -368,7 +368,7 @@ class Session:
     def __exit__(self, kind: object, *_: object) -> None:
         if self.keep:
             return
-        # If the block has failed, its error matters, and not that of the deletion.
+        # If the block has failed, its error is raised, and not an error of the deletion.
         with contextlib.suppress(CallError if kind else NotFound):
             self.delete()
 
@@ -383,7 +383,7 @@ class Session:
         self._client._delete_session(self.id, self.model)
 
     def fork(self, count: int = 1, keep: bool = False) -> list[Session]:
-        """Makes `count` new sessions at this one's position. Use each as one that Client.session has made."""
+        """Makes `count` new sessions at this one's position. Use each like a session from Client.session."""
         children = [wire.new_id() for _ in range(count)]
         made = self._client._fork_session(self.id, self.model, children)
         return [Session(self._client, info, keep) for info in made]
@@ -446,14 +446,14 @@ class Session:
         any_owner: bool = False,
         expires_in: float | None = None,
     ) -> None:
-        """Writes what `export` gives to a file that only its owner may read: it is as private as the text."""
+        """Exports the state to a file that only its owner may read, because it is as private as the text."""
         files.write_private(path, self.export(timeout, any_owner, expires_in))
 
 
 def _receive(
     client: Client, request: Any, received: Received, options: Options, known: Known | None
 ) -> Generator[Run, None, None]:
-    """The runs of a Generation. Holds no reference to it, so that the call ends once nobody else holds one."""
+    """The runs of a Generation. Holds no reference to it, so that the call ends when the caller drops it."""
     tries = client._tries(options.get("timeout"))
     headers, progress = client._headers(request.origin.session), options.get("progress")
     if known and wire.lacks_position(request, options):

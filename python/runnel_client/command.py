@@ -1,6 +1,6 @@
 """What the command-line tools share: flags, one-line errors, and the fix for a package that is missing.
 
-Imports nothing but the standard library, so that a tool can still explain itself where numpy is missing.
+Imports only the standard library, so that a tool can still report an error if numpy is missing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def missing(error: ImportError, extra: str = "") -> BundleError:
 
 @contextlib.contextmanager
 def installed() -> Iterator[None]:
-    """Has an import in the block that fails say what to install."""
+    """If an import in the block fails, raises an error that says what to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -85,7 +85,7 @@ def remedy(extra: str) -> str:
 
 
 def requirement(extra: str) -> str:
-    """How pip names this package: by its folder where it runs from a checkout."""
+    """The name of this package for pip: its folder, if it runs from a checkout."""
     folder = pathlib.Path(__file__).resolve().parents[1]
     name = "runnel-client"
     if (folder / "pyproject.toml").exists():

@@ -1,4 +1,4 @@
-"""Conversations: their types, and what the wire contract makes of them."""
+"""Conversations: their types, and their messages in the wire contract."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Variable = str | int | float | bool | None  # of a chat template
 
 
 class Function(TypedDict, total=False):
-    """What an assistant calls."""
+    """The function that an assistant calls."""
 
     name: str
     arguments: str | Mapping[str, Any]  # a JSON object as text, or the object

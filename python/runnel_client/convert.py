@@ -284,14 +284,14 @@ def card_end(args: argparse.Namespace) -> str:
 
 
 def unknown_text(config: Config, args: argparse.Namespace) -> str:
-    """What the tensors could not tell, and how to find out."""
+    """A note about the facts that the tensors do not have, and how to check them."""
     kind = "--attention softmax" if args.attention == "softmax" else f"--feature-map {args.feature_map}"
     flags = f"--heads {args.heads}, --activation {args.activation} and {kind}"
     return f"tensors do not tell whether {flags} are right; --verify FILE compares with outputs of the model"
 
 
 def record_authors(config: Config, tensors: Mapping[str, Any]) -> verify.Recording:
-    """What the classes of fast-transformers make of random values, in fp64."""
+    """Records the outputs of fast-transformers' classes for random values, in fp64."""
     check(not config["model"]["attention"].get("gate"), "--verify: fast-transformers has no gate; give a FILE")
     try:
         from runnel_client import authors
@@ -305,7 +305,7 @@ def record_authors(config: Config, tensors: Mapping[str, Any]) -> verify.Recordi
 
 
 def open_published(paths: Sequence[str]) -> tuple[publish.Published | None, str]:
-    """The checkpoint, if it is of a published family; else why it is not, if the files are there."""
+    """The checkpoint, if it is of a published family. Otherwise the reason, if the files exist."""
     try:
         found = publish.Published(paths)
     except BundleError as error:

@@ -1,4 +1,4 @@
-"""Requests to the server's HTTP port, for what gRPC does not offer: text to tokens, and back."""
+"""Requests to the server's HTTP port, for functions that gRPC does not have: text to tokens, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from runnel_client.access import Access
 from runnel_client.errors import AccessError, CallError, call_error
 
-# What the server's statuses of HTTP are in gRPC's words (docs/http.md).
+# The gRPC status for each of the server's HTTP statuses (docs/http.md).
 STATUSES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
@@ -29,7 +29,7 @@ class Door:
     """A server's HTTP port. Each request has a connection of its own, so threads may share it."""
 
     def __init__(self, url: str, access: Access):
-        """`url` as in http://127.0.0.1:8000, or "": then every request is an AccessError that says what is missing."""
+        """`url`: for example http://127.0.0.1:8000. If it is "", each request raises an AccessError with the reason."""
         self._url, self._access = url, access
         self._secure, self._host = _place_of(url) if url else (False, "")
         self._headers = {"Content-Type": "application/json"}
@@ -37,7 +37,7 @@ class Door:
             self._headers.update({name.title(): value for name, value in access.metadata(self._host, self._secure)})
 
     def post(self, path: str, body: dict[str, Any], timeout: float) -> Any:
-        """The answer to a POST, from JSON to JSON. CallError if it is an error."""
+        """Posts `body` as JSON, and returns the JSON of the answer. Raises CallError if the answer is an error."""
         if not self._url:
             raise AccessError(
                 f"{path} is a call over HTTP: start the server with --http-address HOST:PORT, and give that to "
@@ -72,7 +72,7 @@ def _place_of(url: str) -> tuple[bool, str]:
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.path in ("", "/") and parts.port != 0
-    except ValueError:  # of a port that is no number, or a bracket that is not closed
+    except ValueError:  # the port is not a number, or a bracket is not closed
         good = False
     if not good or "@" in parts.netloc or " " in parts.netloc or not parts.netloc.isprintable():
         raise AccessError(f"http is {url[:200]!r}; expected http://HOST:PORT or https://HOST")

@@ -27,8 +27,8 @@ class CallError(RunnelError):
     def __init__(self, details: str, status: str = "", retry_after: float | None = None):
         self.status = status or self.status  # name of the gRPC status code
         self.details = details  # the message of the server, with its advice
-        self.retry_after = retry_after  # seconds to wait before another attempt; inf: do not retry; None: not said
-        super().__init__(details, self.status, retry_after)  # what copy and pickle make the error of again
+        self.retry_after = retry_after  # seconds to wait before another attempt; inf: do not retry; None: unknown
+        super().__init__(details, self.status, retry_after)  # copy and pickle make the error again from these
 
     def __str__(self) -> str:
         return f"{self.status}: {self.details}"
@@ -132,5 +132,5 @@ def call_error(status: str, details: str, trailing: Iterable[tuple[str, Any]]) -
 
 
 def _seconds(pushback: str) -> float:
-    """Seconds of a pushback in milliseconds; infinite where it is negative or no number: gRPC then tries no more."""
+    """Converts a pushback from ms to seconds. Infinite if it is negative or not a number: gRPC then does not retry."""
     return float(pushback) / 1000 if pushback.isdecimal() else math.inf

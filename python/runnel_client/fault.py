@@ -23,7 +23,7 @@ WORDS = {
     "delivery.max_values": "values_per_message",
     "delivery.max_delay": "message_delay",
 }
-# What functions take that is no option of `generate`.
+# Arguments of functions that are not options of `generate`.
 ARGUMENTS = ("session", "prompt", "id", "position", "count", "allow_inexact", "any_owner", "expires_in")
 
 
@@ -34,14 +34,14 @@ def word_of(field: str) -> str:
 
 
 def rendered(message: str) -> str:
-    """A message with options in its places. Hints about fields that have none are left out."""
-    parts = message.split("\x1e")  # every other one is a hint
+    """Replaces the fields in a message by options. Leaves out hints about fields that have no option."""
+    parts = message.split("\x1e")  # every second part is a hint
     kept = [part for at, part in enumerate(parts) if at % 2 == 0 or all(map(word_of, PLACE.findall(part)))]
     return PLACE.sub(lambda place: word_of(place[1]) or place[1], "".join(kept))
 
 
 def in_words(message: str, trailing: Iterable[tuple[str, Any]]) -> str:
-    """The message of a failed call with options where it names fields, by what the trailing metadata says of them."""
+    """The message of a failed call, with options in place of the fields that the trailing metadata lists."""
     found = next((value for key, value in trailing if key == DETAILS), None)
     if not isinstance(found, bytes):
         return message
@@ -52,7 +52,7 @@ def in_words(message: str, trailing: Iterable[tuple[str, Any]]) -> str:
         if len(details.details) != 1 or not details.details[0].type_url.endswith("/runnel.v1.Fault"):
             return message
         fault.ParseFromString(details.details[0].value)
-    except messages.decode_error():  # the details of some other server
+    except messages.decode_error():  # the details are not from a runnel server
         return message
     return rendered(fault.message)
 

@@ -10,7 +10,7 @@ from runnel_client.errors import CallError
 from runnel_client.received import Received
 from runnel_client.results import Score, SessionInfo
 
-LAST_KNOWN = -1  # in place of a position: that of the last answer
+LAST_KNOWN = -1  # in place of a position: the position in the last answer
 BUSY = ("PROMPTING", "GENERATING", "MOVING")  # a session that another call has
 
 
@@ -22,7 +22,7 @@ class Known:
         self.note(info)
 
     def note(self, info: SessionInfo) -> None:
-        """Takes the position from the server's word."""
+        """Takes the position from the server's answer."""
         self.position = None if info.state in BUSY else info.position
 
     def note_scored(self, score: Score) -> None:
@@ -33,8 +33,8 @@ class Known:
     def during(self, request: Any, received: Received) -> Iterator[None]:
         """Surrounds a Generate call.
 
-        The position is unknown while the call runs, and after a reader has stopped early. After a failure it is that
-        of before: the next call is Aborted if the server has counted the call whose answer was lost.
+        The position is unknown while the call runs, and after a reader has stopped early. After a failure it is the
+        position before the call. If the call took effect and only its answer was lost, the next call is Aborted.
         """
         moves = request.keep if request.HasField("keep") else request.samples <= 1
         if not moves:

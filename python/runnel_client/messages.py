@@ -41,7 +41,7 @@ def load(name: str) -> Any:
 
 
 def decode_error() -> type[Exception]:
-    """What protobuf raises for bytes that are no message."""
+    """The exception that protobuf raises for bytes that are not a message."""
     from google.protobuf.message import DecodeError
 
     return DecodeError
@@ -56,7 +56,7 @@ def is_stale() -> bool:
 
 
 def protoc() -> list[str]:
-    """The command that runs protoc: the program, or the one that grpcio-tools brings. Empty if there is neither."""
+    """The command that runs protoc: the program, or the one in grpcio-tools. Empty if both are missing."""
     program = shutil.which("protoc")
     if program is not None:
         return [program]
@@ -115,7 +115,7 @@ def _class_of(descriptor: Any) -> Any:
 
 @functools.cache
 def _factory() -> Any:
-    """Makes the classes where protobuf is older than 4.22."""
+    """Makes the classes if protobuf is older than 4.22."""
     from google.protobuf import message_factory
 
     return message_factory.MessageFactory(_pool())

@@ -96,7 +96,7 @@ class _LeftOut:
 
 
 def takes_options(*fixed: str) -> Callable[[Function], Function]:
-    """Of a function that takes **options: refuses the options that it sets itself, and has help() show the others."""
+    """Decorates a function that takes **options: refuses options that it sets itself, and help() shows the others."""
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)

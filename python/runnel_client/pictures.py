@@ -45,7 +45,7 @@ def put_together(given: list[int], runs: Iterable[Run], count: int, shape: Shape
 
 
 def sheet(pictures: Picture, columns: int | None = None, gap: int = 1) -> Picture:
-    """Pictures of one shape, (count, height, width[, channels]), side by side in a near-square grid on grey ground."""
+    """Pictures of one shape, (count, height, width[, channels]), in a nearly square grid on a grey background."""
     count, height, width = pictures.shape[:3]
     columns = columns or int(np.ceil(np.sqrt(count)))
     rows = -(-count // columns)

@@ -1,5 +1,7 @@
-"""Checkpoints of published families, made into what runnel serves as it lies: their tensors under the names that they
-have, as safetensors, beside the config.json that they came with. The server reads both (docs/models.md)."""
+"""Converts checkpoints of published families to safetensors, which the server reads with their config.json.
+
+The names of tensors stay the same (docs/models.md).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from runnel_client.errors import BundleError, check
 from runnel_client.torch_file import RAW_TYPES, Raw, StoredTensor, TorchFile
 
 VOCABULARY = "rwkv_vocab_v20230424.txt"
-BESIDE = ("tokenizer.json", "generation_config.json", VOCABULARY)  # files that a snapshot has beside its weights
-# How the first layer's tensors begin, and which of the names before it are whose.
+BESIDE = ("tokenizer.json", "generation_config.json", VOCABULARY)  # other files in the directory of the weights
+# The beginning of the names of the first layer's tensors, for each family.
 FAMILIES = {
     "blocks.0.att.": "RWKV",
     "model.layers.0.attn.": "RWKV-7 of flash-linear-attention",
@@ -29,14 +31,14 @@ FAMILIES = {
 PREFIX = re.compile("(.*?)(?:" + "|".join(map(re.escape, FAMILIES)) + ")")
 PIECE = 1 << 20
 
-# The types of safetensors that the server reads, by the type that torch has.
+# The safetensors type that is written for each of torch's types. The server reads all of them.
 WRITTEN = {"F64": "F32", "F32": "F32", "F16": "F16", "BF16": "BF16"}
 
 Files = dict[str, Callable[[BinaryIO], object]]
 
 
 def files_of(paths: Sequence[str]) -> list[str]:
-    """The checkpoints themselves, where a directory holds them beside their config.json."""
+    """The paths of the checkpoint files. A directory is replaced by the checkpoints in it."""
     files: list[str] = []
     for path in paths:
         if not os.path.isfile(os.path.join(path, "config.json")):
@@ -76,7 +78,7 @@ def nearest(names: Sequence[str]) -> str | None:
 
 
 class Published:
-    """The floating-point tensors of all files, by name; of other types, such as counters, no family has weights."""
+    """The floating-point tensors of all files, by name. Other types, such as counters, are never weights."""
 
     def __init__(self, paths: Sequence[str]):
         self.files = [TorchFile(path) for path in paths]
@@ -98,7 +100,7 @@ class Published:
         return file.tensors[full]
 
     def kind(self, name: str) -> str:
-        """As it is written."""
+        """The type in which a tensor is written."""
         return WRITTEN[self.tensor(name).storage.kind]
 
     def read(self, name: str) -> Raw:
@@ -106,14 +108,15 @@ class Published:
         numbers = file.read(full)
         if self.tensor(name).storage.kind != "F64":
             return numbers
-        with np.errstate(over="ignore"):  # runnel refuses what is not finite
+        with np.errstate(over="ignore"):  # runnel refuses infinities later
             return numbers.astype(np.float32).view(RAW_TYPES["F32"])
 
     def rounded(self) -> list[str]:
         return [name for name in self.place if self.tensor(name).storage.kind == "F64"]
 
     def write(self, out: BinaryIO) -> None:
-        """All tensors as a safetensors file, one at a time, the widest first: each is aligned to its own size."""
+        """Writes all tensors to a safetensors file, one at a time. The widest types come first, so that each tensor is
+        aligned to the size of its type."""
         names = sorted(self.place, key=lambda name: (-RAW_TYPES[self.kind(name)].itemsize, name))
         header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
         end = 0
@@ -130,7 +133,8 @@ class Published:
 
 
 def config_of(published: Published, given: str | None) -> bytes:
-    """config.json: the one given, or beside the checkpoint. An official RWKV has none: its sizes are its tensors'."""
+    """The given config.json, or the one in the checkpoint's directory. An official RWKV has none, because its sizes
+    follow from its tensors."""
     if any(name.startswith("blocks.0.att.") for name in published.place):
         check(given is None, "--config: an official RWKV has no config.json; its tensors say its family and sizes")
         families = {"r_k": "rwkv7", "time_maa_x": "rwkv6", "gate.weight": "rwkv5"}
@@ -164,8 +168,8 @@ def copy_of(path: str) -> Callable[[BinaryIO], object]:
 
 
 def text_files(published: Published, out: str, vocab: str | None, tokenizer: str | None) -> Files:
-    """What turns text into values: as given, else what is beside the checkpoint. The server reads a tokenizer.json
-    rather than a vocabulary, so a vocabulary that is given comes without one."""
+    """The tokenizer or vocabulary: the given one, or else the one in the checkpoint's directory. The server prefers a
+    tokenizer.json, so it is left out if a vocabulary is given."""
     folder = os.path.dirname(published.files[0].path)
     only_vocab = vocab is not None and tokenizer is None
     stale = os.path.join(out, "tokenizer.json")
@@ -233,7 +237,7 @@ def write_all(directory: str, files: Mapping[str, Callable[[BinaryIO], object]])
 def publish(
     published: Published, out: str, added: Card, config: str | None, vocab: str | None, tokenizer: str | None
 ) -> list[str]:
-    """Writes the directory, and gives notes for whoever asked for it."""
+    """Writes the directory, and returns notes for the user."""
     text = config_of(published, config)
     files = text_files(published, out, vocab, tokenizer)
     card = card_of(out, published, added).encode()

@@ -177,7 +177,7 @@ def add_value_flags(add: Add) -> None:
 
 
 def fill_in(args: argparse.Namespace) -> None:
-    """The preset and the defaults, where no flag says otherwise."""
+    """Fills in the values of the preset, and the defaults, for flags that are not given."""
     is_categorical = args.symbols or args.symbols_file or args.text
     if args.head is None and (is_categorical or args.values not in (None, 256)):
         args.head = "categorical"  # a mixture of logistics is over bytes
@@ -287,7 +287,7 @@ def build_config(args: argparse.Namespace) -> Config:
 
 
 def mixture_bias(rng: np.random.Generator, components: int) -> Floats:
-    """Equal weights, means over [-1, 1] and narrow scales, so that samples differ and spread."""
+    """The bias of a mixture: equal weights, means over [-1, 1] and narrow scales, so that samples differ and spread."""
     bias = np.empty(3 * components, np.float32)
     bias[:components] = rng.normal(0, 0.5, components)
     bias[components : 2 * components] = np.linspace(-0.9, 0.9, components) if components > 1 else 0

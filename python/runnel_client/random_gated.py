@@ -1,6 +1,6 @@
-"""Sizes and tensors of the gated linear family, RWKV-5, RWKV-6 and Mamba-1, in the files in which they are published.
+"""Sizes and tensors of the gated linear family, RWKV-5, RWKV-6 and Mamba-1, as in their published files.
 
-Sizes are as publicly described where a model of about 340 million parameters has been published, else of our own.
+If a model of about 340 million parameters has been published, its sizes are used. Other sizes are our own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MIX_RANK, DECAY_RANK = 32, 64  # of RWKV-6
 class Gated:
     layers: int
     values: int
-    config: Config  # of its config.json, without the layers and the values
+    config: Config  # the keys of its config.json, without the numbers of layers and values
 
 
 BLOCK: Config = {"hidden_size": 1024, "intermediate_size": 2816, "norm_eps": 1e-6, "tie_word_embeddings": False}
@@ -73,7 +73,7 @@ def config_of(preset: str, layers: int, values: int) -> Config:
 
 
 def shapes_of(preset: str, layers: int, values: int) -> Shapes:
-    """By the names of flash-linear-attention, BlinkDL or Hugging Face."""
+    """The shape of every tensor, by the names of flash-linear-attention, BlinkDL or Hugging Face."""
     config = config_of(preset, layers, values)
     kind = config["model_type"]
     if kind in ("rwkv5", "rwkv6"):

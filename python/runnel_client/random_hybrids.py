@@ -1,6 +1,6 @@
-"""Sizes and tensors of published hybrids: recurrent layers with softmax attention between them or beside them.
+"""Sizes and tensors of published hybrids, with recurrence and softmax attention in different layers or in parallel.
 
-Sizes are as publicly described. `nemotron-h-tiny` is a size of our own, as published ones are large.
+Sizes are as publicly described. `nemotron-h-tiny` has our own sizes, because the published models are large.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class Hybrid:
 
     layers: str  # a letter for each: r recurrent, a attention, b both, f feed-forward alone
     values: int
-    config: Config  # of its config.json, without the layers
+    config: Config  # the keys of its config.json, without the layers
 
 
 @dataclass(frozen=True)
 class Names:
-    """Of tensors within a layer, by transformers."""
+    """The names of tensors within a layer, in transformers."""
 
     norm: str
     ffn_norm: str
@@ -328,7 +328,7 @@ def mamba2_shapes(c: Config) -> Shapes:
 
 
 def swiglu_shapes(ffn: int, width: int) -> Shapes:
-    """By the names of LFM2."""
+    """The shapes of a feed-forward's tensors, by the names of LFM2."""
     return {"w1.weight": (ffn, width), "w3.weight": (ffn, width), "w2.weight": (width, ffn)}
 
 
@@ -339,7 +339,7 @@ def has_experts(c: Config, layer: int) -> bool:
 
 
 def expert_shapes(c: Config) -> Shapes:
-    """Of the router and all experts of a layer, by names within it."""
+    """The shapes of a layer's router and experts, by their names within the layer."""
     width = c["hidden_size"]
     if c["model_type"] == "granitemoehybrid":
         count, ffn = c["num_local_experts"], c["intermediate_size"]
@@ -372,7 +372,7 @@ def feed_forward_shapes(c: Config) -> Shapes:
 
 
 def layer_shapes(c: Config, index: int, kind: str) -> Shapes:
-    """Of one layer, by names within it."""
+    """The shapes of one layer's tensors, by their names within the layer."""
     names, width, is_nemotron = NAMES[c["model_type"]], c["hidden_size"], c["model_type"] == "nemotron_h"
     recurrent: Callable[[Config], Shapes] = mamba2_shapes
     if c["model_type"].startswith("lfm2"):
@@ -396,7 +396,7 @@ def layer_shapes(c: Config, index: int, kind: str) -> Shapes:
 
 
 def shapes_of(name: str, layers: int, values: int) -> Shapes:
-    """Every tensor of a preset's first layers and values, by the names of transformers."""
+    """The shape of every tensor of a preset's first layers and values, by the names of transformers."""
     config = config_of(name, layers, values)
     width, family = config["hidden_size"], config["model_type"]
     table = "backbone.embeddings.weight" if family == "nemotron_h" else "model.embed_tokens.weight"
@@ -411,6 +411,6 @@ def shapes_of(name: str, layers: int, values: int) -> Shapes:
 
 
 def is_zero_centred(name: str, tensor: str) -> bool:
-    """Whether a preset's tensor is the scale of a norm less 1."""
+    """Whether a preset's tensor stores the scale of a norm minus 1."""
     is_norm = tensor.endswith("norm.weight") and not tensor.endswith("linear_attn.norm.weight")
     return is_norm and PRESETS[name].config["model_type"] == "qwen3_5_text"

@@ -1,4 +1,4 @@
-"""Models with random weights, in the files in which their families are published: what runnel serves as it lies."""
+"""Makes models with random weights, in the files in which their families are published. runnel serves them directly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIME_MIX = re.compile(r"(time_mix|time_maa|\.x)_[a-z]$")  # not Mamba-1's x_proj
 
 @dataclass(frozen=True)
 class Sizes:
-    """Those of the smallest models that are published."""
+    """The sizes of a model. The defaults are those of the smallest published models."""
 
     layers: int
     width: int
@@ -80,7 +80,7 @@ def rwkv7_config(sizes: Sizes) -> dict[str, Any]:
 
 
 def rwkv7_shapes(sizes: Sizes) -> Shapes:
-    """By the names of flash-linear-attention."""
+    """The shape of every tensor, by the names of flash-linear-attention."""
     width, ffn, ranks = sizes.width, 4 * sizes.width, rwkv7_ranks(sizes.width)
     shapes: Shapes = {"model.embeddings.weight": (sizes.values, width), "lm_head.weight": (sizes.values, width)}
 
@@ -99,7 +99,7 @@ def rwkv7_shapes(sizes: Sizes) -> Shapes:
         shapes[layer + "attn.r_k"] = (width // HEAD_SIZE, HEAD_SIZE)
         for name in "rkvo":
             shapes[f"{layer}attn.{name}_proj.weight"] = (width, width)
-        for name in "wavg" if index > 0 else "wag":  # the first layer's values are the first values
+        for name in "wavg" if index > 0 else "wag":  # the first layer does not mix its values
             lora = f"{layer}attn.{name}_lora.lora."
             shapes[lora + "0.weight"], shapes[lora + "2.weight"] = (ranks[name], width), (width, ranks[name])
             if name != "g":
@@ -133,7 +133,7 @@ def mamba2_config(sizes: Sizes) -> dict[str, Any]:
 
 
 def mamba2_shapes(sizes: Sizes) -> Shapes:
-    """By the names of Hugging Face."""
+    """The shape of every tensor, by the names of Hugging Face."""
     inner = 2 * sizes.width
     heads, channels = inner // HEAD_SIZE, inner + 2 * STATE_SIZE
     shapes: Shapes = {
@@ -154,7 +154,7 @@ def mamba2_shapes(sizes: Sizes) -> Shapes:
 
 
 def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Floats:
-    """One tensor, from its own stream. Numbers are of the order that training leaves, so that states stay bounded."""
+    """One tensor, from its own random stream. Numbers are about as large as trained ones, so states stay bounded."""
     rng = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     last = name.split(".", 3)[-1]
     if name.endswith(("norm.weight", "norm_f.weight", ".D", "k_a")) or RWKV_NORM.search(name):
@@ -162,7 +162,7 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Floats:
     if last.endswith("k_k") or TIME_MIX.search(name):
         return rng.random(shape, np.float32)
     if last.endswith(("w_lora.lora.2.bias", "time_decay")):
-        return rng.uniform(-6, 1, shape).astype(np.float32)  # decays from quick to slow
+        return rng.uniform(-6, 1, shape).astype(np.float32)  # slow to quick decays
     if last.endswith("A_log"):
         return np.log(rng.uniform(1, 16, shape)).astype(np.float32)
     if last.endswith(("dt_bias", "dt_proj.bias")):
@@ -174,7 +174,7 @@ def random_tensor(name: str, shape: tuple[int, ...], seed: int) -> Floats:
 
 
 def vocabulary_text() -> str:
-    """The lines of RWKV's vocabulary for the bytes alone: id, literal, length."""
+    """The lines of RWKV's vocabulary for single bytes: id, literal, length."""
     literals = [repr(chr(byte)) if byte < 0x80 else repr(bytes([byte])) for byte in range(FIRST_WORDS - 1)]
     return "".join(f"{byte + 1} {literal} 1\n" for byte, literal in enumerate(literals))
 
@@ -191,7 +191,7 @@ def config_and_shapes(preset: str, sizes: Sizes) -> tuple[dict[str, Any], Shapes
 
 
 def write(preset: str, out: str, sizes: Sizes, seed: int, dtype: str) -> int:
-    """Writes the directory; gives the parameters that it has. The width of FIXED_WIDTH is the preset's."""
+    """Writes the directory, and returns its number of parameters. Presets in FIXED_WIDTH have their own width."""
     config, all_shapes = config_and_shapes(preset, sizes)
     texts = {"config.json": json.dumps(config, indent=2) + "\n"}
     if preset.startswith("rwkv"):

@@ -1,7 +1,8 @@
 """Joins the attempts at one Generate call to a stream without gaps and repetitions.
 
-A call that is made again with its request_id is sent from its beginning. What has been handed on already is left out,
-value by value, as a server may cut the same values into other messages. Its checksum shows that it is the same stream.
+If a call is made again with its request_id, the server sends it from its beginning. Values that the caller already has
+are left out one by one, because a server may divide the same values into other messages. A checksum shows that they are
+the same values.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from runnel_client.results import Finished, Run, Started, finished_of, started_o
 
 @dataclass
 class Place:
-    """How far a sample has come."""
+    """The progress of a sample."""
 
     position: int  # of its next value
     characters: int = 0  # of text so far
@@ -35,14 +36,14 @@ class Received:
     def __init__(self) -> None:
         self.started: Started | None = None
         self.finished: dict[int, Finished] = {}  # by sample
-        self._given: dict[int, Place] = {}  # what has been handed on, by sample
-        self._again: dict[int, Place] = {}  # what this attempt has brought
+        self._given: dict[int, Place] = {}  # the values that the caller already has, by sample
+        self._again: dict[int, Place] = {}  # the values that this attempt has received, by sample
 
     def begin_attempt(self) -> None:
         self._again = {}
 
     def take(self, response: Any) -> list[Run]:
-        """The runs of a response that are new. Raises Aborted where it does not go on with what there is."""
+        """The new runs of a response. Raises Aborted if they do not continue the earlier ones."""
         if response.HasField("started"):
             self._start(started_of(response.started))
         elif response.HasField("finished"):

@@ -1,6 +1,6 @@
 """The model of a bundle in numpy and fp64, one value at a time, written from the paper.
 
-It is slow and shares nothing with the server: runnel-convert --verify and the tests hold others against it.
+It is slow and shares no code with the server. runnel-convert --verify and the tests compare other results with it.
 """
 
 from __future__ import annotations

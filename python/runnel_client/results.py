@@ -19,7 +19,7 @@ class Started:
     session: str  # id of the session that keeps the sequence; empty: none does
     seed: int
     position: int  # of the call's first value, given or sampled
-    numerics: str  # the numerics id: with model, prompt, options and seed it decides every bit
+    numerics: str  # the numerics id; together with model, prompt, options and seed it determines every bit
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Finished:
     position: int  # of the sequence's next value
     elapsed: float  # seconds
     token: bytes = b""  # the state after the last value, if the call had include_state
-    cached_values: int = 0  # of prompt_values: not read in this call, because a state after them was kept
+    cached_values: int = 0  # how many of prompt_values this call did not read, because a state after them was kept
 
 
 @dataclass
@@ -86,16 +86,16 @@ class Model:
     numerics: str
     weight_digest: str  # SHA-256 of the weights' file
     vocabulary: int
-    max_length: int  # values that a sequence can hold; 0: no end
+    max_length: int  # maximum number of values of a sequence; 0: no limit
     image: tuple[int, int, int] | None  # height, width, channels; None: a sequence of symbols
     symbols: list[str]
     has_begin: bool  # the model gives a first value, so that no prompt is needed
     head: str
     has_text: bool  # prompts, results and stops can be text
     aliases: list[str]  # other names by which calls find it
-    chat: str = ""  # the name of its chat template; empty: it takes no conversations
-    no_chat: str = ""  # for this reason, if the server tells
-    position_bytes: int = 0  # of state_bytes, for each position; 0: a state does not grow
+    chat: str = ""  # the name of its chat template; empty: it does not support conversations
+    no_chat: str = ""  # the reason why it does not, if the server reports one
+    position_bytes: int = 0  # the part of state_bytes for each position; 0: a state does not grow
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class StoredState:
 
     name: str
     position: int  # of the next value
-    numerics: str  # under which it came to be
+    numerics: str  # the numerics id with which it was computed
 
 
 def started_of(message: Any) -> Started:
@@ -146,7 +146,7 @@ def seconds_of(duration: Any) -> float:
 
 
 def score_of(responses: Iterable[Any]) -> Score:
-    """From all messages of a Score call."""
+    """Joins all messages of a Score call to one Score."""
     position: int | None = None
     log_probs: list[float] = []
     total: Any = None

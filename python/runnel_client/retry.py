@@ -1,4 +1,4 @@
-"""When a call that failed is made again."""
+"""Decides when a failed call is made again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from runnel_client.errors import CallError
 
-# CANCELLED counts unless this client has cancelled. UNKNOWN is never a runnel server's: a proxy whose server is gone
-# resets the stream, or answers without gRPC.
+# The statuses that mean a lost connection. CANCELLED does, unless this client has cancelled the call. UNKNOWN never
+# comes from a runnel server: a proxy that has lost its server resets the stream, or answers without gRPC.
 CONNECTION_LOST = ("UNAVAILABLE", "UNKNOWN", "CANCELLED")
 MOST_DOUBLINGS = 64  # of the pause; a float has room for a thousand
-LONGEST = 1e9  # seconds; gRPC takes an infinite timeout for one that is over
+LONGEST = 1e9  # seconds; gRPC treats an infinite timeout as one that has expired
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class Tries:
         if self._retry.attempts <= 1:
             raise error
         if error.status in CONNECTION_LOST:
-            # Also if the server says when to come back: its store may have done it without an answer.
+            # Even if the server gives a retry delay: its store may have made the change without an answer.
             self.lost = True
             if not self._repeatable:
                 raise error
         if error.retry_after is not None:
-            pause = error.retry_after * random.uniform(1, 1.1)  # clients refused together come back apart
+            pause = error.retry_after * random.uniform(1, 1.1)  # so that clients do not all return at the same time
         elif error.status in CONNECTION_LOST:
             self._failures += 1
             if self._failures >= self._retry.attempts:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 
-PATIENCE = 120.0  # seconds until a server counts as one that never starts, or never ends
+PATIENCE = 120.0  # seconds that a server may take to start or to end
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def running(
 
 @contextlib.contextmanager
 def process_of(runnel: Path, words: Sequence[Path], log: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """`runnel serve` with some words on a free port, and its address, from when it is ready to the end of the block."""
+    """Runs `runnel serve` with these arguments on a free port during the block. Yields its process and its address."""
     line = [runnel, "serve", *words, "--address", "127.0.0.1:0"]
     try:
         with open(log, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Why a server does not answer, as the `runnel` commands say it."""
+"""Finds out why a server does not answer, and says it in the words of the `runnel` commands."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from runnel_client.access import Access
 from runnel_client.address import host_and_port
 from runnel_client.errors import CallError, DeadlineExceeded, Unavailable
 
-PROBE = 5.0  # seconds to find out, on a busy machine too
-# The beginnings of what gRPC says by itself, in several versions. Everything else comes from a server.
+PROBE = 5.0  # seconds to find out, enough even on a busy machine
+# The beginnings of gRPC's own messages, in several versions. All other messages come from a server.
 NEVER_CONNECTED = ("failed to connect", "dns resolution failed", "errors resolving", "name resolution failed")
 OUT_OF_TIME = "deadline exceeded"
 START_ONE = "; start one with 'runnel serve BUNDLE', or give Client the address of another"
@@ -36,7 +36,7 @@ def explained(failure: CallError, address: str, access: Access) -> CallError:
             return Unavailable(_wrong_protocol(connection, address, access)) if never_connected else too_slow
     except TimeoutError:
         return DeadlineExceeded(f"no connection to {address}; is the address right, and does a firewall let it pass?")
-    except (socket.gaierror, UnicodeError) as error:  # the latter for a part of the name that is empty or too long
+    except (socket.gaierror, UnicodeError) as error:  # UnicodeError: a part of the name is empty or too long
         reason = getattr(error, "strerror", error)
         return Unavailable(f"the host {place[0]!r} cannot be found ({reason}): check the address of the server")
     except OSError as error:
@@ -46,7 +46,7 @@ def explained(failure: CallError, address: str, access: Access) -> CallError:
 
 
 def _wrong_protocol(connection: socket.socket, address: str, access: Access) -> str:
-    """What is wrong with a peer that accepts connections, and with which gRPC could do nothing."""
+    """The fault of a peer that accepts connections, although gRPC could not use it."""
     if access.uses_tls():
         try:
             with access.context().wrap_socket(connection, server_hostname=access.tls_name or _host_of(address)):

@@ -1,4 +1,4 @@
-"""The weights in the file of a training program: in a dict of other things, under names with wrappers' prefixes."""
+"""Finds the weights in the file of a training program, which may nest them in a dict and add prefixes of wrappers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def unwrapped(name: str) -> str:
 
 
 def without_prefixes(tensors: Mapping[str, T]) -> dict[str, T]:
-    """Without the prefixes that every name has, in any order and any number of times."""
+    """Removes the prefixes that all names have, in any order and any number of times."""
     names = dict(tensors)
     while prefix := next((p for p in PREFIXES if all(name.startswith(p) for name in names)), ""):
         names = {name[len(prefix) :]: tensor for name, tensor in names.items()}

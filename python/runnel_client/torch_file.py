@@ -1,7 +1,7 @@
-"""Tensors of a file that torch.save wrote, read without torch and without running anything that it says.
+"""Reads the tensors of a file that torch.save wrote, without torch and without running code from the file.
 
-Such a file is a zip archive of a pickle, which may name only the classes that tensors need, and of the numbers. Before
-torch 1.6 it was a sequence of pickles, and the numbers after them. The numbers are mapped, never all in memory.
+Such a file is a zip archive with a pickle and the numbers. The pickle may name only the classes that tensors need.
+Before torch 1.6 it was a sequence of pickles, followed by the numbers. The numbers are memory-mapped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from runnel_client import state_dict
 from runnel_client.errors import BundleError, check
 
-Raw = npt.NDArray[Any]  # numbers as they are stored; of the 16-bit types their bits
+Raw = npt.NDArray[Any]  # numbers as stored; for the 16-bit types, their bits
 
 MAX_PICKLE_BYTES = 64 << 20
 MAX_ELEMENTS = 1 << 58  # of a tensor; numpy refuses more, also if one of the sizes is 0
@@ -56,7 +56,7 @@ RAW_TYPES = {
 }
 
 
-# These two are tuples, as a pickle may set the attributes of every object that has a __dict__.
+# The next two classes are tuples, because a pickle may set the attributes of every object that has a __dict__.
 class Storage(NamedTuple):
     """Numbers of one type, which several tensors may share."""
 
@@ -116,7 +116,7 @@ GLOBALS: dict[tuple[str, str], Any] = {
 
 
 class TensorUnpickler(pickle.Unpickler):
-    """Knows the names of GLOBALS, and no others."""
+    """Accepts only the names of GLOBALS."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in GLOBALS:
@@ -176,7 +176,7 @@ class Archive:
         )
 
     def offset(self, storage: Storage) -> int:
-        """Where a storage's bytes begin, which only its entry's local header tells."""
+        """Where a storage's bytes begin. Only the local header of its zip entry has the offset."""
         name = f"{self.root}/data/{storage.key}"
         begin = self.entries[name].header_offset
         with open(self.path, "rb") as file:
@@ -233,7 +233,7 @@ class Legacy:
 
 
 class TorchFile:
-    """The tensors of one file, by name and without what wrappers put into names."""
+    """The tensors of one file, by name, without the parts of names that wrappers add."""
 
     def __init__(self, path: str):
         self.path = path
@@ -244,7 +244,7 @@ class TorchFile:
             raise BundleError(f"{path}: {error.strerror}") from None
         except BundleError:
             raise
-        except Exception as error:  # what a broken archive or pickle raises is of a dozen kinds
+        except Exception as error:  # a broken archive or pickle raises a dozen kinds of exceptions
             text = " ".join(str(error).split())[:200] or type(error).__name__
             raise BundleError(f"{path}: expected a file of torch.save with tensors only, found: {text}") from None
 
@@ -262,7 +262,7 @@ class TorchFile:
         kind = RAW_TYPES[tensor.storage.kind]
         if tensor.elements == 0:
             return np.empty(tensor.shape, kind)
-        # Before torch 1.6 the numbers lay where the pickles ended, so the bytes are mapped and not the numbers.
+        # Before torch 1.6 the numbers followed the pickles, so they may be unaligned. So bytes are mapped, not numbers.
         whole = np.memmap(self.path, np.uint8, "r", self.file.offset(tensor.storage), (tensor.storage.bytes,))
         strides = [stride * kind.itemsize for stride in tensor.strides]
         begin = whole[tensor.offset * kind.itemsize :]

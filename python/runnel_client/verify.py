@@ -1,7 +1,7 @@
-"""Holds a converted bundle against what its checkpoint is known to compute.
+"""Compares a converted bundle with recorded outputs of its checkpoint.
 
-Tensors do not tell how many heads a model has, nor its activation or feature map: a wrong guess converts as well, and
-is only a little worse. What tells is outputs of the model itself, recorded where it was trained.
+A checkpoint does not record the number of heads, the activation or the feature map. A wrong guess still converts, and
+the model is only slightly worse. Outputs of the model that were recorded where it was trained reveal a wrong guess.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from runnel_client.bundle import Config, is_softmax, shape_text
 from runnel_client.errors import BundleError, check
 from runnel_client.reference import Array, Reference
 
-# How far outputs and log-probabilities may be off because weights were rounded, relative to the
-# largest of them (or 1).
+# The largest allowed difference of outputs and log-probabilities, relative to the largest of them (or 1). The rounding
+# of weights causes such differences.
 TOLERANCES = {"f32": 1e-3, "f16": 1e-2, "bf16": 1e-1}
-# Arrays of a .npz file, each under any of its names.
+# The arrays of a .npz file. Each may have any of these names.
 NAMES = {"values": ("values", "images"), "outputs": ("outputs", "head"), "log_probs": ("log_probs", "logprob")}
-PROBED = 24  # positions, when another number of heads is tried
+PROBED = 24  # number of positions that are compared when another number of heads is tried
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 
@@ -40,7 +40,7 @@ class Model(Protocol):
 
 @dataclasses.dataclass
 class Recording:
-    """Inputs, and what a model made of them."""
+    """Inputs, and the outputs of a model for them."""
 
     source: str
     values: npt.NDArray[np.int64]  # [sequences, n]
@@ -58,11 +58,11 @@ class Recording:
 
 
 def read(path: str, config: Config) -> Recording:
-    """The recording in a .npz file: values, and outputs or log_probs or both; refused where it fits no such model."""
+    """Reads a recording from a .npz file: values, and outputs or log_probs or both. Refuses it if it does not fit."""
     try:
         with open(path, "rb") as held, np.load(held, allow_pickle=False) as file:
             found = {key: next((file[name] for name in names if name in file), None) for key, names in NAMES.items()}
-    except Exception as error:  # what a broken archive, or a file with one array, makes numpy raise is of several kinds
+    except Exception as error:  # numpy raises several kinds for a broken archive or a file with one array
         raise BundleError(f"--verify: {path}: expected a file of numpy.savez: {error}") from None
     values, outputs, log_probs = found["values"], found["outputs"], found["log_probs"]
     if values is None or (outputs is None and log_probs is None):
@@ -94,7 +94,7 @@ def read(path: str, config: Config) -> Recording:
 
 
 def record(source: str, make: Callable[[], Model], config: Config, sequences: int = 2, length: int = 64) -> Recording:
-    """What another implementation makes of random values."""
+    """Records the outputs of another implementation for random values."""
     length = min(length, config["model"]["position"].get("length") or length)
     values = np.random.default_rng(0).integers(config["values"], size=(sequences, length))
     outputs = [[model.step(int(value)) for value in row] for row in values for model in [make()]]
@@ -102,9 +102,9 @@ def record(source: str, make: Callable[[], Model], config: Config, sequences: in
 
 
 def differences(make: Callable[[], Model], recording: Recording) -> Iterator[tuple[float, int, int]]:
-    """For each recorded position the difference, against the largest number (or 1), with its sequence and position.
+    """For each recorded position, the difference relative to the largest number (or 1), with its sequence and position.
 
-    It is infinite where the model gives no number.
+    It is infinite if an output of the model is not a number.
     """
     outputs, log_probs = recording.outputs, recording.log_probs
     scales = [1.0 if one is None else max(1.0, float(np.abs(one).max())) for one in (outputs, log_probs)]
@@ -127,7 +127,7 @@ def differences(make: Callable[[], Model], recording: Recording) -> Iterator[tup
 
 
 def verify(config: Config, tensors: Tensors, recording: Recording, dtype: str) -> str:
-    """One line on how well the bundle agrees with a recording; raises BundleError where it does not."""
+    """One line about how well the bundle agrees with a recording. Raises BundleError if it does not agree."""
     worst, sequence, position = max(differences(lambda: Reference(config, tensors), recording))
     if worst <= TOLERANCES[dtype]:
         count = len(recording.values) * recording.positions()
@@ -162,7 +162,7 @@ def other_attentions(model: Config) -> Iterator[tuple[str, Config]]:
 
 
 def others_of_attention(config: Config) -> Iterator[tuple[str, Config]]:
-    """Those with the same kind of attention."""
+    """The other configs with the same kind of attention."""
     model = config["model"]
     queries, values = (model["heads"] * model[key] for key in ("query_size", "value_size"))
     random = model["attention"].get("feature_map", "elu") not in ("elu", "relu")  # then omega tells the size of a head

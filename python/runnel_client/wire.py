@@ -25,7 +25,7 @@ CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
     ("grpc.max_receive_message_length", 1 << 26),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5000),
-    ("grpc.keepalive_time_ms", 30_000),  # a connection that is dead without a word is noticed
+    ("grpc.keepalive_time_ms", 30_000),  # detects a connection that has died silently
     ("grpc.keepalive_timeout_ms", 20_000),
 ]
 
@@ -80,7 +80,7 @@ class Methods:
 
 
 def new_id() -> str:
-    """For a session or a call that its caller has not named."""
+    """A random id for a session or a call that its caller has not named."""
     return secrets.token_hex(16)
 
 
@@ -201,7 +201,7 @@ def values_of(prompt: Prompt) -> list[int]:
 
 
 def lacks_position(request: Any, options: Options) -> bool:
-    """Whether the client is to say where the session is: the caller has neither said it nor turned the check off."""
+    """Whether the client must send the session's position, because the caller has not set expected_position."""
     return bool(request.origin.session) and "expected_position" not in options
 
 
