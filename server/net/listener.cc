@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,7 +16,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kAcceptsPerTurn = 64;  // so that closed connections are noticed in between
+constexpr int kAcceptsPerTurn = 64;  // so that stop() is noticed in between
 constexpr auto kBetweenWarnings = std::chrono::seconds(1);
 constexpr int kBetweenLooksMs = 10;  // between checks for a flood
 constexpr auto kBetweenCounts = std::chrono::seconds(1);
@@ -81,25 +80,32 @@ bool Listener::watch(int fd, uint32_t events) {
 }
 
 void Listener::run() {
-  std::array<epoll_event, 64> events{};
+  Events events{};
   for (;;) {
     const bool looks = measure_flood_ != nullptr && !open_.empty();
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                 looks || held_back_.size() > 0 ? kBetweenLooksMs : -1);
+    const int count = wait(looks || held_back_.size() > 0 ? kBetweenLooksMs : -1, events);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
       if (fd == stop_.get()) return;
-      if (listening_.contains(fd)) {
-        mishaps_.contain([&] { accept_from(fd); });
-      } else {
-        // Its file is also open elsewhere. Without this, epoll would continue to report it.
-        epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-        forget(fd);
-      }
+      if (listening_.contains(fd)) mishaps_.contain([&] { accept_from(fd); });
     }
     if (looks) mishaps_.contain([&] { look_for_flood(); });
     held_back_.let_go(clock_.now());
   }
+}
+
+// Waits for events, and forgets the connections that have ended. Returns the number of events.
+int Listener::wait(int milliseconds, Events& events) {
+  const int count =
+      epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), milliseconds);
+  for (int i = 0; i < count; ++i) {
+    const int fd = events[i].data.fd;
+    if (fd == stop_.get() || listening_.contains(fd)) continue;
+    // Its file is also open elsewhere. Without this, epoll would continue to report it.
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+    forget(fd);
+  }
+  return count;
 }
 
 // Notes once a second how many bytes each connection has received, so that a check for a flood sees
@@ -169,13 +175,22 @@ void Listener::accept_from(int listening) {
   }
 }
 
-void Listener::admit(Descriptor socket, const std::string& peer) {
-  if (std::ssize(open_) >= limits_.in_all) {
-    return refuse(std::move(socket), limits_.name + " is reached");
-  }
+// Which limit leaves no room for a connection of `peer`; null: none.
+const char* Listener::limit_reached(const std::string& peer) const {
+  if (std::ssize(open_) >= limits_.in_all) return " is reached";
   const auto others = peers_.find(peer);
-  if (limits_.per_peer > 0 && others != peers_.end() && others->second >= limits_.per_peer) {
-    return refuse(std::move(socket), limits_.name + " is reached by one address");
+  const bool is_reached =
+      limits_.per_peer > 0 && others != peers_.end() && others->second >= limits_.per_peer;
+  return is_reached ? " is reached by one address" : nullptr;
+}
+
+void Listener::admit(Descriptor socket, const std::string& peer) {
+  // Connections that have ended in the meantime make room.
+  for (Events events; limit_reached(peer) != nullptr;) {
+    if (wait(0, events) < std::ssize(events)) break;
+  }
+  if (const char* reached = limit_reached(peer); reached != nullptr) {
+    return refuse(std::move(socket), limits_.name + reached);
   }
   if (kept_out_.has(peer, clock_.now())) return hold_back(std::move(socket));
   if (is_full()) held_back_.let_go_of_one();

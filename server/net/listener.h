@@ -2,6 +2,9 @@
 // neither.
 #pragma once
 
+#include <sys/epoll.h>
+
+#include <array>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -67,9 +70,13 @@ class Listener {
   int64_t floods() const { return floods_.value(); }
 
  private:
+  using Events = std::array<epoll_event, 64>;
+
   void run();
   bool watch(int fd, uint32_t events);
+  int wait(int milliseconds, Events& events);
   void accept_from(int listening);
+  const char* limit_reached(const std::string& peer) const;
   void admit(Descriptor socket, const std::string& peer);
   void forget(int fd);
   void refuse(Descriptor socket, const std::string& why);

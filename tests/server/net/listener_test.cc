@@ -18,9 +18,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <filesystem>
+#include <latch>
 #include <mutex>
 #include <sstream>
 #include <thread>
+#include <vector>
 
 #include "tests/base/test_files.h"
 #include "tests/server/test_models.h"
@@ -128,6 +130,27 @@ TEST(Listener, LimitsTheConnectionsOfOnePeer) {
   const Descriptor again = connect_to(keeper.address());
   EXPECT_TRUE(keeper.holds(2));
   EXPECT_THAT(keeper.log_text(), HasSubstr("limits.connections is reached by one address"));
+}
+
+TEST(Listener, AConnectionThatHasEndedMakesRoomAtOnce) {
+  std::ostringstream text;
+  const EventLog log("info", false, text);
+  Listener listener(listen_on("127.0.0.1:0").value(), {.in_all = 2}, log);
+  std::latch all_connected(1);
+  int taken = 0;
+  listener.start([&](int socket) {
+    all_connected.wait();  // from then on, the listener finds a next connection at once
+    const Descriptor ended(socket);
+    shutdown(socket, SHUT_RDWR);
+    ++taken;
+  });
+  std::vector<Descriptor> clients;
+  for (int i = 0; i < 10; ++i) clients.push_back(connect_to(listener.address()));
+  all_connected.count_down();
+  for (const Descriptor& client : clients) EXPECT_TRUE(is_closed(client));
+  listener.stop();
+  EXPECT_EQ(taken, 10);
+  EXPECT_EQ(listener.refusals(), 0);
 }
 
 TEST(ListenSocket, KnowsWhetherOtherMachinesReachIt) {
