@@ -246,9 +246,8 @@ Status check_origins(const std::string& origins) {
     const bool has_host = scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size();
     const bool is_alone =
         has_host && origin.find_first_of(kNotInHosts, scheme + 3) == std::string::npos;
-    const bool has_default_port =
-        (origin.starts_with("https://") && origin.ends_with(":443")) ||
-        (origin.starts_with("http://") && origin.ends_with(":80"));
+    const bool has_default_port = (origin.starts_with("https://") && origin.ends_with(":443")) ||
+                                  (origin.starts_with("http://") && origin.ends_with(":80"));
     if (is_alone && has_default_port) {
       return invalid_argument("http_origins has " + quote(origin) +
                               "; leave out the port, because browsers do not send the default one");
