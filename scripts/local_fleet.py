@@ -73,8 +73,8 @@ class Replica:
     def begin(self) -> None:
         """Starts it, without waiting until it is ready."""
         with self._log.open("ab") as log:
-            # A new session, so that Ctrl-C reaches only this program. SIGXFSZ stays ignored, so that writing too large a
-            # file fails with an error.
+            # A new session, so that Ctrl-C reaches only this program. SIGXFSZ stays ignored, so that writing too
+            # large a file fails with an error.
             self.process = subprocess.Popen(self._command, stderr=log, start_new_session=True, restore_signals=False)
 
     def wait_until_ready(self) -> None:
