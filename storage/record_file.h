@@ -28,8 +28,8 @@ class RecordFile {
   // None: there is no such file.
   const std::optional<std::string>& text() const { return text_; }
 
-  // Replaces the text, and makes the file if there is none. May be called once. The caller holds a
-  // lock from before open() until after write(), so that nobody else writes the file in between.
+  // Replaces the text, and makes the file if there is none. Call it at most once, and hold a lock
+  // from before open() until write() has returned, so that nobody else writes the file in between.
   // With `durable` the text and the name of the file are on the disk afterwards, if all earlier
   // writes also used `durable`. After a failure the file has its old text, unless the disk also
   // fails to write this text back, or only the name of a new file could not be made durable.

@@ -39,7 +39,7 @@ return {now, text}
 // - ARGV[6]: the number of pieces that become the state.
 // - ARGV[7]: the present name of these pieces.
 // - ARGV[8]: the list of the session, '' if it is in none.
-// - ARGV[9]: the member of the list that stands for the session.
+// - ARGV[9]: the session's member of the list.
 // If the user may not write lists, nothing changes. Each time a session is added to a list, three
 // members are chosen at random, and those whose records have expired are removed. So not much more
 // than a third of the members can have expired.

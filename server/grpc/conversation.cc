@@ -113,8 +113,8 @@ Fault read_conversation(const v1::Conversation& message, Conversation& made) {
   return message.continues() ? check_continues(made.messages, "continues") : Fault();
 }
 
-// `fault.param` is the path of a member, and begins with a field of the conversation. The message
-// gets a placeholder for this field (base/field.h).
+// `fault.param` is the path of a member, and begins with a field of the conversation. In the
+// message this field is a placeholder, which each door replaces with its own word (base/field.h).
 Status status_of(const Fault& fault) {
   const std::string& path = fault.param;
   const size_t end = std::min(path.find_first_of(".["), path.size());

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/network.h"
 
@@ -19,6 +21,7 @@ namespace runnel {
 namespace {
 
 constexpr std::string_view kUnixPrefix = "unix:";
+constexpr int kPortTries = 64;
 
 Status cannot_listen(const std::string& address, const std::string& why) {
   return {Code::kFailedPrecondition, "cannot listen on " + address + ": " + why};
@@ -125,6 +128,21 @@ bool listen_at_all(addrinfo& first, int& port, int& error, ListenSockets& all) {
   return true;
 }
 
+// As listen_at_all(). If the port is 0, finds one that is free at all addresses: the system chooses
+// one that is free at the first.
+bool listen_at_one_port(addrinfo& first, int& port, int& error, ListenSockets& all) {
+  if (port_of(first.ai_addr) != 0) return listen_at_all(first, port, error, all);
+  std::vector<ListenSockets> refused;  // stay open, so that the system chooses other ports
+  while (refused.size() < kPortTries) {
+    if (listen_at_all(first, port, error, all)) return true;
+    if (error != EADDRINUSE || all.sockets.empty()) return false;
+    refused.push_back(std::exchange(all, {}));
+    for (addrinfo* each = &first; each != nullptr; each = each->ai_next) port_of(each->ai_addr) = 0;
+    port = 0;
+  }
+  return false;
+}
+
 Result<ListenSockets> listen_at_address(const std::string& address) {
   if (address.starts_with(kUnixPrefix)) return listen_unix(address);
   const size_t colon = address.rfind(':');
@@ -142,7 +160,7 @@ Result<ListenSockets> listen_at_address(const std::string& address) {
     const Result<Addresses> found = resolve(each, address.substr(colon + 1), address);
     if (!found.ok() && !everywhere) return found.status();
     if (!found.ok()) continue;
-    if (!listen_at_all(**found, port, error, all)) {
+    if (!listen_at_one_port(**found, port, error, all)) {
       return cannot_listen(address, reason(error));
     }
     if (!all.sockets.empty()) break;

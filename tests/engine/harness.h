@@ -13,6 +13,13 @@
 namespace runnel {
 
 inline constexpr Duration kMs = std::chrono::milliseconds(1);
+inline constexpr Duration kSecond = std::chrono::seconds(1);
+
+// The values of `left`, then those of `right`.
+inline std::vector<int32_t> joined(std::vector<int32_t> left, const std::vector<int32_t>& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
 
 // Reads one stream when a test calls read().
 struct Reader {

@@ -23,11 +23,6 @@ constexpr ModelLimits kModel = {.slots = 6, .rows = 4, .values = 8, .steps = 1, 
 const std::vector<int32_t> kFirst = {1, 2, 3};  // the prompt of the first turn
 const std::vector<int32_t> kNews = {5, 6};      // the values of the second turn's messages
 
-std::vector<int32_t> joined(std::vector<int32_t> values, const std::vector<int32_t>& more) {
-  values.insert(values.end(), more.begin(), more.end());
-  return values;
-}
-
 // The first answer.
 std::vector<int32_t> answer() { return expected(kFirst, kAnswer); }
 

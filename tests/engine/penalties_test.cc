@@ -24,7 +24,7 @@ const Penalties& penalties() {
   return kPenalties;
 }
 
-std::vector<int32_t> expected(const std::vector<int32_t>& known, int count) {
+std::vector<int32_t> penalized_values(const std::vector<int32_t>& known, int count) {
   return FakeModel::expected(fake_spec(), known, 1, 0, count, &penalties(), kRecent);
 }
 
@@ -59,8 +59,8 @@ std::vector<int32_t> make_penalized(Harness& harness, const std::string& id) {
 TEST(EnginePenalties, CountOnlySampledValuesOfTheCallButSeeEarlierValues) {
   Harness harness(fake_spec(), kThreeSteps);
   std::vector<int32_t> known = {1, 2};
-  EXPECT_EQ(sampled(harness, penalized(known, 20)), expected(known, 20));
-  EXPECT_NE(sampled(harness, request_of(known, 20)), expected(known, 20));
+  EXPECT_EQ(sampled(harness, penalized(known, 20)), penalized_values(known, 20));
+  EXPECT_NE(sampled(harness, request_of(known, 20)), penalized_values(known, 20));
   // A second call on a session counts from zero, but still sees the values of the first.
   ASSERT_TRUE(harness.create("a").ok());
   for (int call = 0; call < 3; ++call) {
@@ -68,7 +68,7 @@ TEST(EnginePenalties, CountOnlySampledValuesOfTheCallButSeeEarlierValues) {
     append(known, prompt);
     GenerateRequest request = penalized(call == 0 ? known : prompt, 7);
     const auto values = sampled(harness, request, "a");
-    EXPECT_EQ(values, expected(known, 7)) << call;
+    EXPECT_EQ(values, penalized_values(known, 7)) << call;
     append(known, values);
   }
 }
@@ -101,7 +101,7 @@ TEST(EnginePenalties, AForkAndAnImportContinueLikeTheSession) {
   ASSERT_TRUE(image.ok());
   ASSERT_TRUE(harness.import_state("c", *image).ok());
   for (const char* const id : {"a", "b", "c"}) {
-    EXPECT_EQ(sampled(harness, penalized({}, 8), id), expected(known, 8)) << id;
+    EXPECT_EQ(sampled(harness, penalized({}, 8), id), penalized_values(known, 8)) << id;
   }
 }
 
@@ -118,7 +118,7 @@ TEST(EnginePenalties, ARewoundSessionSeesTheEarlierValues) {
     ASSERT_TRUE(harness.rewind("a", static_cast<int64_t>(position)).ok());
     known.resize(position);
     const auto values = sampled(harness, penalized({}, 7), "a");
-    EXPECT_EQ(values, expected(known, 7)) << position;
+    EXPECT_EQ(values, penalized_values(known, 7)) << position;
     append(known, values);
   }
 }
@@ -136,7 +136,7 @@ TEST(EnginePenalties, ARetryCountsFromWhereTheFirstTryBegan) {
     harness.run();
     const auto again = harness.generate(request);
     harness.run();
-    EXPECT_EQ(again->values[0], expected({1, 2, 3, 4, 5}, 20)) << turns;
+    EXPECT_EQ(again->values[0], penalized_values({1, 2, 3, 4, 5}, 20)) << turns;
     GenerateRequest other = request;
     other.penalties.reset();
     const auto refused = harness.generate(other);
@@ -152,9 +152,9 @@ TEST(EnginePenalties, APromptWithACachedPrefixSeesItsOwnValues) {
   Harness harness(fake_spec(), kThreeSteps, options);
   std::vector<int32_t> known = {1, 2, 3, 4, 5, 6, 7};
   append(known, sampled(harness, penalized(known, 9)));
-  EXPECT_EQ(sampled(harness, penalized(known, 9)), expected(known, 9));
+  EXPECT_EQ(sampled(harness, penalized(known, 9)), penalized_values(known, 9));
   known.push_back(50);
-  EXPECT_EQ(sampled(harness, penalized(known, 9)), expected(known, 9));
+  EXPECT_EQ(sampled(harness, penalized(known, 9)), penalized_values(known, 9));
   EXPECT_GT(harness.engine->metrics().prefix_hits.value(), 0);
 }
 

@@ -24,11 +24,6 @@ Values counted(int count, int vocabulary = 100) {
   return values;
 }
 
-Values joined(Values left, const Values& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
-
 EngineOptions options_with(int64_t bytes, int64_t least = 1) {
   EngineOptions options;
   options.prefix_cache_bytes = bytes;

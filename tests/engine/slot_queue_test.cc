@@ -5,12 +5,12 @@
 
 #include <random>
 
+#include "tests/engine/harness.h"
+
 namespace runnel {
 namespace {
 
 using testing::ElementsAre;
-
-constexpr Duration kSecond = std::chrono::seconds(1);
 
 // A queue of calls. The field `bytes` holds a call's name.
 class SlotQueueTest : public testing::Test {

@@ -9,7 +9,8 @@ namespace {
 
 constexpr ModelLimits kModel = {.slots = 4, .rows = 4, .values = 8, .steps = 1};
 
-std::vector<int32_t> expected(const std::vector<int32_t>& known, uint32_t stream, size_t count) {
+std::vector<int32_t> sample_values(const std::vector<int32_t>& known, uint32_t stream,
+                                   size_t count) {
   return FakeModel::expected(fake_spec(), known, 1, stream, static_cast<int>(count));
 }
 
@@ -43,9 +44,9 @@ TEST(StoppedSample, FinishesAndTheOthersContinue) {
   EXPECT_EQ(stopped.reason, FinishReason::kStop);
   EXPECT_EQ(stopped.sampled_values, std::ssize(reader->values[0]));
   EXPECT_LT(stopped.sampled_values, 10);
-  EXPECT_EQ(reader->values[0], expected({1, 2}, 0, reader->values[0].size()));
+  EXPECT_EQ(reader->values[0], sample_values({1, 2}, 0, reader->values[0].size()));
   EXPECT_EQ(reader->finished[1].reason, FinishReason::kLength);
-  EXPECT_EQ(reader->values[1], expected({1, 2}, 1, 40));
+  EXPECT_EQ(reader->values[1], sample_values({1, 2}, 1, 40));
   EXPECT_TRUE(reader->end->ok());
   EXPECT_EQ(harness.engine->stats().sessions_free, 4);
 }
@@ -60,7 +61,7 @@ TEST(StoppedSample, ValuesInFlightComeFirst) {
   EXPECT_EQ(reader->finished[0].reason, FinishReason::kStop);
   EXPECT_EQ(reader->finished[0].sampled_values, std::ssize(reader->values[0]));
   EXPECT_LT(reader->values[0].size(), 40U);
-  EXPECT_EQ(reader->values[0], expected({1, 2}, 0, reader->values[0].size()));
+  EXPECT_EQ(reader->values[0], sample_values({1, 2}, 0, reader->values[0].size()));
 }
 
 TEST(StoppedSample, ItsSessionContinuesAfterTheLastValue) {
@@ -87,7 +88,7 @@ TEST(StoppedSample, ItsSessionContinuesAfterTheLastValue) {
   more.session = "a";
   const auto rest = harness.generate(more);
   harness.run();
-  EXPECT_EQ(rest->values[0], expected(known, 0, 6));
+  EXPECT_EQ(rest->values[0], sample_values(known, 0, 6));
 }
 
 TEST(StoppedSample, AStopAfterTheEndChangesNothing) {
@@ -103,7 +104,7 @@ TEST(StoppedSample, AStopAfterTheEndChangesNothing) {
   harness.run();
   ASSERT_EQ(reader->finished.size(), 2U);
   EXPECT_EQ(reader->finished[1].reason, FinishReason::kLength);
-  EXPECT_EQ(reader->values[0], expected({1, 2}, 0, 30));
+  EXPECT_EQ(reader->values[0], sample_values({1, 2}, 0, 30));
 }
 
 }  // namespace

@@ -12,8 +12,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr Duration kSecond = std::chrono::seconds(1);
-
 GenerateRequest waiting_request(std::vector<int32_t> prompt, int64_t values = 5,
                                 Duration at_most = kSecond) {
   GenerateRequest request = request_of(std::move(prompt), values);

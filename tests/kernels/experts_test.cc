@@ -15,7 +15,7 @@ namespace runnel {
 namespace {
 
 // A mixture with random weights, and random inputs and scores.
-struct Mixture {
+struct RandomMixture {
   int rows, in, inner, count;
   Router router;
   bool is_gated = true;
@@ -24,7 +24,7 @@ struct Mixture {
   std::vector<float> gate, up, down;  // of all experts, one after the other
   std::vector<float> x, scores, out, bias;
 
-  Mixture(int rows, int in, int inner, int count, int chosen)
+  RandomMixture(int rows, int in, int inner, int count, int chosen)
       : rows(rows),
         in(in),
         inner(inner),
@@ -51,21 +51,21 @@ struct Mixture {
     return {matrix.begin() + int64_t{row} * cols, matrix.begin() + int64_t{row + 1} * cols};
   }
   // The same with a router of kSigmoid, which has a bias.
-  Mixture by_sigmoid() const {
-    Mixture mixture = *this;
+  RandomMixture by_sigmoid() const {
+    RandomMixture mixture = *this;
     mixture.router.kind = RouterKind::kSigmoid;
     mixture.router.eps = 0.25F;
     return mixture;
   }
   // The same without gates.
-  Mixture without_gates() const {
-    Mixture mixture = *this;
+  RandomMixture without_gates() const {
+    RandomMixture mixture = *this;
     mixture.is_gated = false;
     return mixture;
   }
   // The same with the last expert for all inputs.
-  Mixture with_shared() const {
-    Mixture mixture = *this;
+  RandomMixture with_shared() const {
+    RandomMixture mixture = *this;
     mixture.router.shared = true;
     return mixture;
   }
@@ -75,16 +75,17 @@ struct Mixture {
 };
 
 // The outputs of rows [first, first + rows) as one call computes them.
-std::vector<float> mixed(Backend& backend, const Mixture& mixture, int first, int rows) {
+std::vector<float> mixed(Backend& backend, const RandomMixture& mixture, int first, int rows) {
   std::vector<Weight> gate = mixture.pack(backend, mixture.gate, mixture.inner, mixture.in);
   if (!mixture.is_gated) gate.clear();
   const std::vector<Weight> up = mixture.pack(backend, mixture.up, mixture.inner, mixture.in);
   const std::vector<Weight> down = mixture.pack(backend, mixture.down, mixture.in, mixture.inner);
   Guarded x(rows, mixture.in, 3), scores(rows, mixture.count, 1), out(rows, mixture.in, 2);
   for (int row = 0; row < rows; ++row) {
-    std::ranges::copy(Mixture::row_of(mixture.x, first + row, mixture.in), x.row(row));
-    std::ranges::copy(Mixture::row_of(mixture.scores, first + row, mixture.count), scores.row(row));
-    std::ranges::copy(Mixture::row_of(mixture.out, first + row, mixture.in), out.row(row));
+    std::ranges::copy(RandomMixture::row_of(mixture.x, first + row, mixture.in), x.row(row));
+    std::ranges::copy(RandomMixture::row_of(mixture.scores, first + row, mixture.count),
+                      scores.row(row));
+    std::ranges::copy(RandomMixture::row_of(mixture.out, first + row, mixture.in), out.row(row));
   }
   Router router = mixture.router;
   if (router.kind == RouterKind::kSigmoid) router.bias = mixture.bias.data();
@@ -106,8 +107,8 @@ std::vector<float> mixed(Backend& backend, const Mixture& mixture, int first, in
 }
 
 // The experts that a row uses, and their shares, in double.
-std::vector<std::pair<int, double>> shares_of(const Mixture& mixture, int row) {
-  const std::vector<float> scores = Mixture::row_of(mixture.scores, row, mixture.count);
+std::vector<std::pair<int, double>> shares_of(const RandomMixture& mixture, int row) {
+  const std::vector<float> scores = RandomMixture::row_of(mixture.scores, row, mixture.count);
   const bool is_sigmoid = mixture.router.kind == RouterKind::kSigmoid;
   const auto share = [&](int e) {
     return is_sigmoid ? 1 / (1 + std::exp(-double{scores[e]})) : std::exp(double{scores[e]});
@@ -129,10 +130,10 @@ std::vector<std::pair<int, double>> shares_of(const Mixture& mixture, int row) {
   return all;
 }
 
-reference::Vector expected(const Mixture& mixture, int row) {
-  const std::vector<float> given = Mixture::row_of(mixture.x, row, mixture.in);
+reference::Vector expected(const RandomMixture& mixture, int row) {
+  const std::vector<float> given = RandomMixture::row_of(mixture.x, row, mixture.in);
   const reference::Vector x(given.begin(), given.end());
-  const std::vector<float> before = Mixture::row_of(mixture.out, row, mixture.in);
+  const std::vector<float> before = RandomMixture::row_of(mixture.out, row, mixture.in);
   reference::Vector out(before.begin(), before.end());
   for (const auto& [e, share] : shares_of(mixture, row)) {
     reference::Vector hidden = reference::linear(x, mixture.expert(mixture.gate, e), {});
@@ -147,14 +148,14 @@ reference::Vector expected(const Mixture& mixture, int row) {
   return out;
 }
 
-std::vector<reference::Vector> all_expected(const Mixture& mixture) {
+std::vector<reference::Vector> all_expected(const RandomMixture& mixture) {
   std::vector<reference::Vector> rows;
   for (int row = 0; row < mixture.rows; ++row) rows.push_back(expected(mixture, row));
   return rows;
 }
 
 // `wanted`: at least as many rows as the mixture has.
-void expect_close(const Mixture& mixture, const std::vector<float>& found,
+void expect_close(const RandomMixture& mixture, const std::vector<float>& found,
                   const std::vector<reference::Vector>& wanted) {
   for (int row = 0; row < mixture.rows; ++row) {
     for (int c = 0; c < mixture.in; ++c) {
@@ -172,9 +173,9 @@ class ExpertsTest : public KernelTest {};
 // the outputs of a backend.
 constexpr int kMostRows = 80;
 struct Case {
-  explicit Case(const Mixture& mixture) : mixture(mixture), wanted(all_expected(mixture)) {}
+  explicit Case(const RandomMixture& mixture) : mixture(mixture), wanted(all_expected(mixture)) {}
 
-  Mixture mixture;
+  RandomMixture mixture;
   std::vector<reference::Vector> wanted;
 };
 
@@ -183,7 +184,7 @@ std::vector<Case> make_cases() {
                                 {100, 64, 12, 5}, {20, 40, 64, 8}, {300, 70, 6, 6}};
   std::vector<Case> cases;
   for (const auto& [in, inner, count, chosen] : kShapes) {
-    const Mixture mixture(kMostRows, in, inner, count, chosen);
+    const RandomMixture mixture(kMostRows, in, inner, count, chosen);
     cases.emplace_back(mixture);
     cases.emplace_back(mixture.by_sigmoid());
     cases.emplace_back(mixture.without_gates());
@@ -196,7 +197,7 @@ TEST_P(ExpertsTest, MatchesReference) {
   static const std::vector<Case> kCases = make_cases();
   for (const Case& one : kCases) {
     for (const int rows : {1, 2, 5, 33, kMostRows}) {
-      Mixture mixture = one.mixture;
+      RandomMixture mixture = one.mixture;
       mixture.rows = rows;
       expect_close(mixture, mixed(backend(), mixture, 0, rows), one.wanted);
     }
@@ -206,7 +207,7 @@ TEST_P(ExpertsTest, MatchesReference) {
 TEST_P(ExpertsTest, BitsDoNotDependOnTheBatchOrOnThreads) {
   const std::unique_ptr<Backend> single = make_backend(GetParam().alone());
   for (const Precision precision : precisions_of(backend())) {
-    Mixture mixture = Mixture(90, 96, 64, 7, 3).with_shared();
+    RandomMixture mixture = RandomMixture(90, 96, 64, 7, 3).with_shared();
     mixture.precision = precision;
     const std::vector<float> all = mixed(backend(), mixture, 0, 90);
     const auto expect_same_rows = [&](int first, int rows) {
@@ -223,7 +224,7 @@ TEST_P(ExpertsTest, BitsDoNotDependOnTheBatchOrOnThreads) {
 
 // All rows use one expert, so that it has more rows than a block of a product.
 TEST_P(ExpertsTest, AnExpertMayHaveAllRows) {
-  Mixture mixture(100, 40, 33, 6, 1);
+  RandomMixture mixture(100, 40, 33, 6, 1);
   for (int row = 0; row < mixture.rows; ++row) mixture.scores[size_t{6} * row + 4] = 50.0F;
   expect_close(mixture, mixed(backend(), mixture, 0, 100), all_expected(mixture));
 }

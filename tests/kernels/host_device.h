@@ -259,10 +259,10 @@ class HostBlock {
   RandomNumbers generator_{static_cast<uint64_t>(index_)};
 };
 
-// What a device has done.
+// What a test counts of a device.
 struct Watched {
   std::vector<const int32_t*> values;  // where the embeddings of batches read their values
-  int copies = 0;                      // those that block the host
+  int copies = 0;                      // copies that block the host
 };
 
 class HostDevice {

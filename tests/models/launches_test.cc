@@ -15,7 +15,8 @@ namespace {
 
 using cuda::ThreadOrder;
 
-constexpr ModelLimits kLimits = {.slots = 6, .rows = 4, .values = 32, .steps = 3, .recent = 5};
+constexpr ModelLimits kLaunchLimits = {
+    .slots = 6, .rows = 4, .values = 32, .steps = 3, .recent = 5};
 constexpr int kLaunches = 6;
 
 // The values, likeliest values and log-probabilities of a run, and its final states.
@@ -64,13 +65,13 @@ Outcome run(Model& model, int at_once) {
   const std::vector<int32_t> values = {2, 1, 3};
   Ticket collected = 0;
   for (int launch = 0; launch < kLaunches; ++launch) {
-    begin(model, (launch + 3) % kLimits.slots);
+    begin(model, (launch + 3) % kLaunchLimits.slots);
     if (launch == 0) begin(model, 0);
-    const SlotId newest = (launch + 3) % kLimits.slots;
+    const SlotId newest = (launch + 3) % kLaunchLimits.slots;
     std::vector<Row> rows = {{launch % 2 == 0 ? 0 : newest, {}, Want::kNext}};
     int steps = 3;
     if (launch % 3 == 2) {
-      rows.push_back({(launch + 2) % kLimits.slots, values, Want::kScores});
+      rows.push_back({(launch + 2) % kLaunchLimits.slots, values, Want::kScores});
       steps = 1;
     }
     const Ticket ticket = model.submit(rows, steps);
@@ -81,7 +82,7 @@ Outcome run(Model& model, int at_once) {
       while (collected < ticket) collect(model, ++collected, outcome);
     }
   }
-  for (SlotId slot = 0; slot < kLimits.slots; ++slot) {
+  for (SlotId slot = 0; slot < kLaunchLimits.slots; ++slot) {
     outcome.states.push_back(state_bytes(model, slot));
   }
   return outcome;
@@ -99,7 +100,7 @@ Spec whole_spec() {
 }
 
 std::unique_ptr<Model> model_on(Backend& backend, const Spec& spec) {
-  return make_model(random_bundle(spec, 5), backend, kLimits, Precision::kBf16).value();
+  return make_model(random_bundle(spec, 5), backend, kLaunchLimits, Precision::kBf16).value();
 }
 
 void expect_the_bits_of_one_after_the_other(Backend& one, Backend& two) {
@@ -135,7 +136,7 @@ TEST(Launches, TwoOnTheGpuHaveTheBitsOfOneAtATime) {
 }
 
 TEST(Launches, StepsPerLaunchDefaultToTheBackendsBest) {
-  ModelLimits limits = kLimits;
+  ModelLimits limits = kLaunchLimits;
   limits.steps = 0;
   const auto steps = [&](Backend& backend) {
     return (*make_model(random_bundle(small_symbol_spec(), 5), backend, limits))->limits().steps;

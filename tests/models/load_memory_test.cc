@@ -164,16 +164,16 @@ TEST(LoadMemory, AHeaderTakesABoundedMultipleOfItsBytes) {
   EXPECT_LT(status_bytes("VmHWM") - before, 6 * gguf_bounds::kHeaderBytes);
 }
 
-struct Case {
+struct LoadCase {
   const char* name;
   StoredType stored;
   Precision precision;
   double kept = 1.0;  // fraction of the file's bytes
 
-  friend void PrintTo(const Case& of, std::ostream* out) { *out << of.name; }
+  friend void PrintTo(const LoadCase& of, std::ostream* out) { *out << of.name; }
 };
 
-class LoadMemoryTest : public testing::TestWithParam<Case> {};
+class LoadMemoryTest : public testing::TestWithParam<LoadCase> {};
 
 TEST_P(LoadMemoryTest, AModelNeedsAtMostTheSizeOfItsFileAndATenth) {
   const auto [name, stored, precision, kept] = GetParam();
@@ -204,12 +204,12 @@ TEST_P(LoadMemoryTest, AModelNeedsAtMostTheSizeOfItsFileAndATenth) {
 
 INSTANTIATE_TEST_SUITE_P(
     , LoadMemoryTest,
-    testing::Values(Case{"Bf16AsBf16", StoredType::kBF16, Precision::kBf16},
-                    Case{"Bf16AsFp32", StoredType::kBF16, Precision::kFp32},
-                    Case{"Bf16AsInt8", StoredType::kBF16, Precision::kInt8, 0.5},
-                    Case{"Fp32AsFp32", StoredType::kF32, Precision::kFp32},
-                    Case{"Q4_0AsBlocks", StoredType::kQ4_0, Precision::kBlocks},
-                    Case{"Q8_0AsBlocks", StoredType::kQ8_0, Precision::kBlocks}),
+    testing::Values(LoadCase{"Bf16AsBf16", StoredType::kBF16, Precision::kBf16},
+                    LoadCase{"Bf16AsFp32", StoredType::kBF16, Precision::kFp32},
+                    LoadCase{"Bf16AsInt8", StoredType::kBF16, Precision::kInt8, 0.5},
+                    LoadCase{"Fp32AsFp32", StoredType::kF32, Precision::kFp32},
+                    LoadCase{"Q4_0AsBlocks", StoredType::kQ4_0, Precision::kBlocks},
+                    LoadCase{"Q8_0AsBlocks", StoredType::kQ8_0, Precision::kBlocks}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

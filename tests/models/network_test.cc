@@ -19,7 +19,7 @@
 namespace runnel {
 namespace {
 
-constexpr ModelLimits kLimits = {.slots = 12, .rows = 12, .values = 64, .steps = 8};
+constexpr ModelLimits kNetworkLimits = {.slots = 12, .rows = 12, .values = 64, .steps = 8};
 
 // The kinds of models. spec_of() gives each of them enough positions for random sequences.
 enum class Kind {
@@ -138,7 +138,7 @@ class NetworkTest : public testing::TestWithParam<std::tuple<Isa, Precision, Kin
   Kind kind() const { return std::get<2>(GetParam()); }
   Bundle bundle() const { return random_bundle(spec_of(kind()), 5); }
   CpuModel make(int threads = 1) const {
-    return make_cpu_model(bundle(), {isa(), threads}, kLimits, precision());
+    return make_cpu_model(bundle(), {isa(), threads}, kNetworkLimits, precision());
   }
 
   // A prompt of 9 values and 12 sampled values, alone in slot 0: all variations must give the same.
@@ -227,7 +227,7 @@ TEST_P(NetworkTest, SlotsStepsAndThreadsDoNotChangeBits) {
   const HarnessRun alone = run(*make().model, 0, 64, 1);
   for (const int threads : {1, 2, 4}) {
     const CpuModel made = make(threads);
-    for (SlotId slot = 0; slot < kLimits.slots; slot += 5) {
+    for (SlotId slot = 0; slot < kNetworkLimits.slots; slot += 5) {
       EXPECT_EQ(run(*made.model, slot, 64, 1), alone) << threads << " " << slot;
       EXPECT_EQ(run(*made.model, slot, 3, 8), alone) << threads << " " << slot;
     }
@@ -242,9 +242,9 @@ TEST_P(NetworkTest, TheBatchDoesNotChangeBits) {
   std::mt19937 random(7);
   const auto below = [&](int n) { return static_cast<int>(random() % n); };
   for (int round = 0; round < 20; ++round) {
-    const SlotId mine = below(kLimits.slots);
+    const SlotId mine = below(kNetworkLimits.slots);
     const auto values = prompt();
-    for (SlotId slot = 0; slot < kLimits.slots; ++slot) {
+    for (SlotId slot = 0; slot < kNetworkLimits.slots; ++slot) {
       Control control;
       control.seed = random();
       control.remaining = 1 + below(30);
@@ -253,10 +253,10 @@ TEST_P(NetworkTest, TheBatchDoesNotChangeBits) {
     size_t fed = 1;
     HarnessRun generated;
     std::vector<Emitted> emitted;
-    std::vector<std::vector<int32_t>> others(kLimits.slots);
+    std::vector<std::vector<int32_t>> others(kNetworkLimits.slots);
     while (static_cast<int>(generated.values.size()) < kCount) {
       std::vector<Row> rows;
-      for (SlotId slot = 0; slot < kLimits.slots; ++slot) {
+      for (SlotId slot = 0; slot < kNetworkLimits.slots; ++slot) {
         if (slot == mine || below(3) == 0) continue;
         auto& given = others[slot];
         given.resize(below(2) == 0 ? 0 : 1 + below(4));
@@ -355,7 +355,8 @@ TEST_P(NetworkTest, ScoresAgreeWithTheLogProbabilitiesOfGeneration) {
   }
 }
 
-std::string case_name(const testing::TestParamInfo<std::tuple<Isa, Precision, Kind>>& info) {
+std::string network_case_name(
+    const testing::TestParamInfo<std::tuple<Isa, Precision, Kind>>& info) {
   return std::string(isa_name(std::get<0>(info.param))) + precision_name(std::get<1>(info.param)) +
          kKindNames[static_cast<int>(std::get<2>(info.param))];
 }
@@ -365,13 +366,13 @@ INSTANTIATE_TEST_SUITE_P(, NetworkTest,
                                           testing::Values(Precision::kFp32, Precision::kBf16,
                                                           Precision::kInt8),
                                           testing::ValuesIn(kKinds)),
-                         case_name);
+                         network_case_name);
 // Caches of fp32 and of bf16. AttendTest and BitIdentityTest cover the other instruction sets.
 INSTANTIATE_TEST_SUITE_P(Hybrids, NetworkTest,
                          testing::Combine(testing::Values(kIsas[0]),
                                           testing::Values(Precision::kFp32, Precision::kBf16),
                                           testing::ValuesIn(kCachedKinds)),
-                         case_name);
+                         network_case_name);
 
 // Models so large that threads share their operations even if there are few rows.
 Spec large_spec(Kind kind) {
@@ -509,26 +510,26 @@ INSTANTIATE_TEST_SUITE_P(, LargeModelTest,
                          testing::Combine(testing::ValuesIn(std::begin(kIsas) + 1, std::end(kIsas)),
                                           testing::ValuesIn(kPrecisions),
                                           testing::ValuesIn(kLargeKinds)),
-                         case_name);
+                         network_case_name);
 // All instruction sets share the code that distributes work. So three families, which together have
 // each kind of operation, suffice for the portable code.
 INSTANTIATE_TEST_SUITE_P(Portable, LargeModelTest,
                          testing::Combine(testing::Values(kIsas[0]), testing::ValuesIn(kPrecisions),
                                           testing::Values(Kind::kImage, Kind::kRwkv7,
                                                           Kind::kMamba2)),
-                         case_name);
+                         network_case_name);
 INSTANTIATE_TEST_SUITE_P(Hybrids, LargeModelTest,
                          testing::Combine(testing::Values(kIsas[1]),
                                           testing::Values(Precision::kFp32, Precision::kBf16),
                                           testing::Values(Kind::kQwen35, Kind::kExperts)),
-                         case_name);
+                         network_case_name);
 // Experts have their own way to share products, which the kernels' own tests cover only by one
 // operation at a time.
 INSTANTIATE_TEST_SUITE_P(Experts, LargeModelTest,
                          testing::Combine(testing::Values(Isa::kAvx512Bf16, Isa::kAmx),
                                           testing::Values(Precision::kBf16, Precision::kInt8),
                                           testing::Values(Kind::kExperts)),
-                         case_name);
+                         network_case_name);
 
 }  // namespace
 }  // namespace runnel

@@ -13,9 +13,9 @@
 namespace runnel {
 namespace {
 
-constexpr int kVocabulary = 7;
+constexpr int kSymbols = 7;
 constexpr int64_t kPositions = 1000;
-constexpr ModelLimits kLimits = {.slots = 4, .rows = 4, .values = 16, .steps = 3};
+constexpr ModelLimits kRecurrentLimits = {.slots = 4, .rows = 4, .values = 16, .steps = 3};
 
 struct Calls {
   int forward = 0;
@@ -37,8 +37,8 @@ class SumNetwork final : public Network {
         const int32_t given = run.values.i32()[at];
         sum += given == kNoValue ? run.control[slot].pending : given;
         if (at >= run.read) continue;
-        for (int i = 0; i < kVocabulary; ++i) {
-          run.head.f32(at)[i] = i == sum % kVocabulary ? 0.0F : -1e4F;
+        for (int i = 0; i < kSymbols; ++i) {
+          run.head.f32(at)[i] = i == sum % kSymbols ? 0.0F : -1e4F;
         }
       }
     }
@@ -64,13 +64,13 @@ class RecurrentModelTest : public testing::Test {
   explicit RecurrentModelTest(bool fused = false)
       : backend_(make_cpu_backend({.isa = {}, .threads = 1}).value()) {
     Spec spec;
-    spec.vocabulary = kVocabulary;
+    spec.vocabulary = kSymbols;
     spec.positions = kPositions;
-    spec.head = {HeadKind::kCategorical, kVocabulary, 0};
+    spec.head = {HeadKind::kCategorical, kSymbols, 0};
     const StateLayout layout = {.state_bytes = sizeof(int32_t),
                                 .parts = {{"sum", DType::kI32, {1}, 0, sizeof(int32_t)}},
                                 .numerics = "sums"};
-    model_ = make_recurrent_model(spec, *backend_, kLimits, layout,
+    model_ = make_recurrent_model(spec, *backend_, kRecurrentLimits, layout,
                                   std::make_unique<SumNetwork>(fused, calls_));
   }
 
@@ -177,7 +177,7 @@ TEST_F(RecurrentModelTest, AStateIsCopiedReadAndWrittenWithoutItsPosition) {
   model_->write(2, 0, state);
   EXPECT_EQ(sum(2), 6);
   const auto emitted = submit({{1, {}, Want::kNext}, {2, {}, Want::kNext}});
-  EXPECT_EQ(emitted[0].value, (6 + 6) % kVocabulary);  // the copy has pending 6
+  EXPECT_EQ(emitted[0].value, (6 + 6) % kSymbols);  // the copy has pending 6
   EXPECT_EQ(emitted[0].position, 3);
   EXPECT_EQ(emitted[1].value, 6);  // the slot keeps its pending 0
   EXPECT_EQ(emitted[1].position, 1);
@@ -186,14 +186,14 @@ TEST_F(RecurrentModelTest, AStateIsCopiedReadAndWrittenWithoutItsPosition) {
 using RecurrentModelDeathTest = RecurrentModelTest;
 TEST_F(RecurrentModelDeathTest, ASlotTakesOnlyValuesAndPositionsOfTheSpec) {
   Control control;
-  control.pending = kVocabulary;
+  control.pending = kSymbols;
   EXPECT_DEATH(model_->set(0, control, true), "one of the vocabulary");
   control.pending = 0;
   control.position = kPositions + 1;
   EXPECT_DEATH(model_->set(0, control, true), "one of the sequence");
   control.position = -1;
   EXPECT_DEATH(model_->set(0, control, true), "one of the sequence");
-  EXPECT_DEATH(model_->set(kLimits.slots, Control(), true), "slot");
+  EXPECT_DEATH(model_->set(kRecurrentLimits.slots, Control(), true), "slot");
 }
 
 TEST_F(FusedRecurrentModelTest, ABatchThatOnlySamplesUsesTheNetworksFusedSteps) {

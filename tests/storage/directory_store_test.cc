@@ -20,14 +20,12 @@
 #include "storage/open_store.h"
 #include "storage/record_key.h"
 #include "tests/base/test_files.h"
+#include "tests/storage/record_keys.h"
 
 namespace runnel {
 namespace {
 
 using ::testing::HasSubstr;
-
-const std::string kKey = record_key("model", "", "a");
-const std::string kOther = record_key("model", "", "b");
 
 class DirectoryStoreTest : public ::testing::Test {
  protected:

@@ -14,6 +14,7 @@
 #include "storage/record_key.h"
 #include "tests/base/certificates.h"
 #include "tests/storage/open_redis.h"
+#include "tests/storage/record_keys.h"
 #include "tests/storage/redis_server.h"
 
 namespace runnel {
@@ -25,8 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-const std::string kRedisKey = record_key("model", "", "a");
-const std::string kOther = record_key("model", "", "b");
 constexpr StoreTimes kRedisTimes = {.ttl_ms = 3600000, .lease_ms = 300, .timeout_ms = 60000};
 
 std::string state_of(size_t bytes, char first) {
@@ -68,7 +67,7 @@ class RedisStoreTest : public ::testing::Test {
     return store.create(key, {store.replica() + "/m"}, &given);
   }
 
-  static Result<int64_t> begin(RedisStore& store, const std::string& key = kRedisKey) {
+  static Result<int64_t> begin(RedisStore& store, const std::string& key = kKey) {
     const auto begun = store.begin(key, {.owner = store.replica() + "/m", .request = "x"});
     if (!begun.ok()) return begun.status();
     return begun->outcome == FenceOutcome::kOk ? begun->epoch : 0;
@@ -76,10 +75,10 @@ class RedisStoreTest : public ::testing::Test {
 
   static Result<bool> end(RedisStore& store, int64_t epoch, const std::string& state) {
     const Snapshot given = snapshot(2, state);
-    return store.end(kRedisKey, {store.replica() + "/m", epoch}, &given);
+    return store.end(kKey, {store.replica() + "/m", epoch}, &given);
   }
 
-  static Result<std::string> load(RedisStore& store, const std::string& key = kRedisKey) {
+  static Result<std::string> load(RedisStore& store, const std::string& key = kKey) {
     const auto record = store.look(key);
     if (!record.ok()) return record.status();
     if (!*record) return not_found("no record");
@@ -98,7 +97,7 @@ class RedisStoreTest : public ::testing::Test {
   }
   int64_t keys() const { return number({"DBSIZE"}); }
   std::string name(const Record& record, int piece) const {
-    return "runnel:" + kRedisKey + ":" + std::to_string(record.state) + ":" + std::to_string(piece);
+    return "runnel:" + kKey + ":" + std::to_string(record.state) + ":" + std::to_string(piece);
   }
 
   StoreTimes times_ = kRedisTimes;
@@ -107,7 +106,7 @@ class RedisStoreTest : public ::testing::Test {
 
 TEST_F(RedisStoreTest, StatesOfEverySizeComeBackInTheirPieces) {
   const auto store = open();
-  ASSERT_TRUE(create(*store, kRedisKey, "").ok());
+  ASSERT_TRUE(create(*store, kKey, "").ok());
   for (const size_t bytes : {size_t{0}, size_t{1}, kRedisPieceBytes - 1, kRedisPieceBytes,
                              kRedisPieceBytes + 1, 3 * kRedisPieceBytes, size_t{5000000}}) {
     const std::string state = state_of(bytes, '0');
@@ -117,15 +116,15 @@ TEST_F(RedisStoreTest, StatesOfEverySizeComeBackInTheirPieces) {
     EXPECT_TRUE(*loaded == state) << bytes;
     EXPECT_EQ(keys(), static_cast<int64_t>(2 + bytes / kRedisPieceBytes)) << "old pieces are gone";
   }
-  EXPECT_TRUE(*store->remove(kRedisKey));
+  EXPECT_TRUE(*store->remove(kKey));
   EXPECT_EQ(keys(), 0);
 }
 
 TEST_F(RedisStoreTest, EveryKeyExpiresAndUseExtendsAllKeysOfASession) {
   const auto store = open();
-  ASSERT_TRUE(create(*store, kRedisKey, state_of(kRedisPieceBytes + 5, 'a')).ok());
-  const Record record = **store->look(kRedisKey);
-  const std::vector<std::string> names = {"runnel:" + kRedisKey, name(record, 0), name(record, 1)};
+  ASSERT_TRUE(create(*store, kKey, state_of(kRedisPieceBytes + 5, 'a')).ok());
+  const Record record = **store->look(kKey);
+  const std::vector<std::string> names = {"runnel:" + kKey, name(record, 0), name(record, 1)};
   for (const std::string& key : names) {
     EXPECT_GT(number({"PTTL", key}), kRedisTimes.ttl_ms) << key;
     EXPECT_LE(number({"PTTL", key}), kRedisTimes.ttl_ms + kRedisTimes.lease_ms) << key;
@@ -141,11 +140,11 @@ TEST_F(RedisStoreTest, EveryKeyExpiresAndUseExtendsAllKeysOfASession) {
 
 TEST_F(RedisStoreTest, TimesComeFromRedis) {
   const auto store = open();
-  ASSERT_TRUE(create(*store, kRedisKey, "state").ok());
+  ASSERT_TRUE(create(*store, kKey, "state").ok());
   ASSERT_NE(*begin(*store), 0);
   const auto now = redis_->ask({"TIME"}, RespKind::kArray);
   ASSERT_TRUE(now.ok());
-  const int64_t used = (*store->look(kRedisKey))->used;
+  const int64_t used = (*store->look(kKey))->used;
   EXPECT_NEAR(static_cast<double>(used), std::stod(now->items[0].text) * 1000, 60000);
   const auto other = open();
   EXPECT_TRUE(eventually([&] { return *begin(*other) != 0; })) << "the lease ends with time alone";
@@ -154,16 +153,16 @@ TEST_F(RedisStoreTest, TimesComeFromRedis) {
 TEST_F(RedisStoreTest, AFencedOffCallLeavesNoKeys) {
   const auto store = open();
   const auto other = open();
-  ASSERT_TRUE(create(*store, kRedisKey, state_of(100, 'a')).ok());
+  ASSERT_TRUE(create(*store, kKey, state_of(100, 'a')).ok());
   const int64_t epoch = *begin(*store);
   std::string state = state_of(3 * kRedisPieceBytes, 'b');
   const Snapshot late = {2, [&] {
                            if (!state.empty()) {
-                             EXPECT_TRUE(*other->remove(kRedisKey));
+                             EXPECT_TRUE(*other->remove(kKey));
                            }
                            return std::exchange(state, "");
                          }};
-  EXPECT_FALSE(*store->end(kRedisKey, {store->replica() + "/m", epoch}, &late));
+  EXPECT_FALSE(*store->end(kKey, {store->replica() + "/m", epoch}, &late));
   EXPECT_EQ(keys(), 0);
 }
 
@@ -173,11 +172,11 @@ TEST_F(RedisStoreTest, OfTwoNewSessionsWithTheSameKeyTheFirstStays) {
   std::string state = "late";
   const Snapshot given = {7, [&] {
                             if (!state.empty()) {
-                              EXPECT_NE(*create(*other, kRedisKey, "first"), 0);
+                              EXPECT_NE(*create(*other, kKey, "first"), 0);
                             }
                             return std::exchange(state, "");
                           }};
-  EXPECT_EQ(*store->create(kRedisKey, {store->replica() + "/m"}, &given), 0);
+  EXPECT_EQ(*store->create(kKey, {store->replica() + "/m"}, &given), 0);
   EXPECT_EQ(*load(*store), "first");
   EXPECT_EQ(keys(), 2);
 }
@@ -185,8 +184,8 @@ TEST_F(RedisStoreTest, OfTwoNewSessionsWithTheSameKeyTheFirstStays) {
 TEST_F(RedisStoreTest, DamagedSessionsAreRefusedAndCanBeDeleted) {
   const auto store = open();
   const std::string state = state_of(kRedisPieceBytes + 5, 'a');
-  ASSERT_TRUE(create(*store, kRedisKey, state).ok());
-  const Record record = **store->look(kRedisKey);
+  ASSERT_TRUE(create(*store, kKey, state).ok());
+  const Record record = **store->look(kKey);
   const std::string last = name(record, 1);
   ASSERT_TRUE(redis_->ask({"SET", last, "other"}, RespKind::kText).ok());
   EXPECT_EQ(load(*store).status().code(), Code::kDataLoss) << "another end";
@@ -197,19 +196,19 @@ TEST_F(RedisStoreTest, DamagedSessionsAreRefusedAndCanBeDeleted) {
   EXPECT_EQ(load(*store).status().code(), Code::kNotFound);
   number({"LPUSH", last, "list"});
   EXPECT_EQ(load(*store).status().code(), Code::kDataLoss) << "of another type";
-  const std::string key = "runnel:" + kRedisKey;
+  const std::string key = "runnel:" + kKey;
   ASSERT_TRUE(redis_->ask({"SET", key, "{\"version\":1"}, RespKind::kText).ok());
   const Status damaged = load(*store).status();
   EXPECT_EQ(damaged.code(), Code::kDataLoss);
   EXPECT_THAT(damaged.message(), StartsWith(key + " in Redis: the record"));
   EXPECT_EQ(begin(*store).status().code(), Code::kDataLoss);
-  EXPECT_TRUE(*store->remove(kRedisKey));
-  EXPECT_FALSE(store->look(kRedisKey)->has_value());
+  EXPECT_TRUE(*store->remove(kKey));
+  EXPECT_FALSE(store->look(kKey)->has_value());
 }
 
 TEST_F(RedisStoreTest, CallsEndAndSessionsAreDeletedWhileTheMemoryIsFull) {
   const auto store = open();
-  ASSERT_TRUE(create(*store, kRedisKey, state_of(100, 'a')).ok());
+  ASSERT_TRUE(create(*store, kKey, state_of(100, 'a')).ok());
   const int64_t epoch = *begin(*store);
   const auto allow = [&](std::string_view bytes) {
     ASSERT_TRUE(redis_->ask({"CONFIG", "SET", "maxmemory", bytes}, RespKind::kText).ok());
@@ -221,12 +220,12 @@ TEST_F(RedisStoreTest, CallsEndAndSessionsAreDeletedWhileTheMemoryIsFull) {
   EXPECT_EQ(create(*store, kOther, "new").status().code(), Code::kResourceExhausted);
   EXPECT_EQ(store->create(kOther, {"m"}, nullptr).status().code(), Code::kResourceExhausted);
   EXPECT_EQ(*load(*store), state_of(100, 'a'));
-  EXPECT_TRUE(*store->renew(kRedisKey, {store->replica() + "/m", epoch}));
-  EXPECT_TRUE(*store->log(kRedisKey, {store->replica() + "/m", epoch}, {2, "entry"}));
+  EXPECT_TRUE(*store->renew(kKey, {store->replica() + "/m", epoch}));
+  EXPECT_TRUE(*store->log(kKey, {store->replica() + "/m", epoch}, {2, "entry"}));
   const int64_t second = *begin(*store);
-  EXPECT_TRUE(*store->end(kRedisKey, {store->replica() + "/m", second}, nullptr));
+  EXPECT_TRUE(*store->end(kKey, {store->replica() + "/m", second}, nullptr));
   EXPECT_EQ(keys(), 2) << "no piece is left";
-  EXPECT_TRUE(*store->remove(kRedisKey));
+  EXPECT_TRUE(*store->remove(kKey));
   allow("0");
   EXPECT_NE(*create(*store, kOther, "new"), 0);
 }
@@ -234,11 +233,11 @@ TEST_F(RedisStoreTest, CallsEndAndSessionsAreDeletedWhileTheMemoryIsFull) {
 TEST_F(RedisStoreTest, NothingIsLostWhenRedisIsKilledAndStartsAgain) {
   start({"--appendfsync", "always"});
   const auto store = open();
-  ASSERT_TRUE(create(*store, kRedisKey, state_of(2 * kRedisPieceBytes, 'a')).ok());
+  ASSERT_TRUE(create(*store, kKey, state_of(2 * kRedisPieceBytes, 'a')).ok());
   for (int i = 0; i < 3; ++i) {
     const int64_t epoch = *begin(*store);
     redis_->stop(SIGKILL);
-    const Status status = store->renew(kRedisKey, {store->replica() + "/m", epoch}).status();
+    const Status status = store->renew(kKey, {store->replica() + "/m", epoch}).status();
     EXPECT_EQ(status.code(), Code::kUnavailable);
     EXPECT_THAT(status.message(), HasSubstr("cannot be reached"));
     redis_->start();
@@ -255,7 +254,7 @@ TEST_F(RedisStoreTest, NothingIsLostWhenRedisIsKilledAndStartsAgain) {
 }
 
 TEST_F(RedisStoreTest, AHangingRedisTimesOut) {
-  ASSERT_TRUE(create(*open(), kRedisKey, "state").ok());
+  ASSERT_TRUE(create(*open(), kKey, "state").ok());
   times_.timeout_ms = 100;
   const auto store = open_when_in_time(redis_->url(), times_);
   ASSERT_NE(store, nullptr);
@@ -286,7 +285,7 @@ TEST_F(RedisStoreTest, AUserWithAPasswordNeedsOnlyTheCommandsOfTheDocs) {
   url.database = 3;
   auto store = RedisStore::open({.url = url, .password = "secret"}, kRedisTimes, real_clock());
   ASSERT_TRUE(store.ok()) << store.status().message();
-  ASSERT_TRUE(create(**store, kRedisKey, state_of(3000000, 'a')).ok());
+  ASSERT_TRUE(create(**store, kKey, state_of(3000000, 'a')).ok());
   EXPECT_TRUE(*end(**store, *begin(**store), "state"));
   EXPECT_EQ(*load(**store), "state");
   const std::string list = record_list("model", "");
@@ -294,7 +293,7 @@ TEST_F(RedisStoreTest, AUserWithAPasswordNeedsOnlyTheCommandsOfTheDocs) {
   EXPECT_THAT(*(*store)->list(list, "", 10), ElementsAre("b"));
   EXPECT_TRUE(*(*store)->remove(kOther));
   EXPECT_THAT(*(*store)->list(list, "", 10), IsEmpty());
-  EXPECT_TRUE(*(*store)->remove(kRedisKey));
+  EXPECT_TRUE(*(*store)->remove(kKey));
   const auto wrong = RedisStore::open({.url = url, .password = "other"}, kRedisTimes, real_clock());
   EXPECT_EQ(wrong.status().code(), Code::kUnavailable);
   EXPECT_THAT(wrong.status().message(),
@@ -343,7 +342,7 @@ class RedisTlsTest : public RedisStoreTest {
     ASSERT_TRUE(store.ok()) << store.status().message();
     auto& redis = dynamic_cast<RedisStore&>(**store);
     const std::string state = state_of(5 * kRedisPieceBytes / 2, 'a');
-    ASSERT_TRUE(create(redis, kRedisKey, state).ok());
+    ASSERT_TRUE(create(redis, kKey, state).ok());
     EXPECT_TRUE(*load(redis) == state);
   }
 
@@ -372,7 +371,7 @@ TEST_F(RedisTlsTest, RedisNeedsACertificateOfItsHostByTheAuthority) {
           .status();
   EXPECT_EQ(plain.code(), Code::kUnavailable);
   redis_->stop(SIGKILL);
-  EXPECT_EQ((*store)->look(kRedisKey).status().code(), Code::kUnavailable);
+  EXPECT_EQ((*store)->look(kKey).status().code(), Code::kUnavailable);
 }
 
 TEST_F(RedisTlsTest, ARedisThatAsksForACertificateGetsTheServersOwn) {
@@ -398,7 +397,7 @@ TEST_F(RedisTlsTest, ARedisThatAsksForACertificateGetsTheServersOwn) {
 TEST_F(RedisStoreTest, AListLosesSessionsThatHaveExpired) {
   const std::string list = record_list("model", "");
   const auto store = open();
-  ASSERT_NE(*store->create(kRedisKey, {.owner = "m", .list = list, .id = "a"}, nullptr), 0);
+  ASSERT_NE(*store->create(kKey, {.owner = "m", .list = list, .id = "a"}, nullptr), 0);
   times_ = {.ttl_ms = 30, .lease_ms = 10, .timeout_ms = 60000};
   ASSERT_NE(*open()->create(kOther, {.owner = "m", .list = list, .id = "b"}, nullptr), 0);
   EXPECT_TRUE(eventually([&] { return store->list(list, "", 10)->size() == 1; }));
@@ -422,7 +421,7 @@ TEST_F(RedisStoreTest, AListOfManySessionsThatHaveExpiredIsListedInParts) {
   };
   add_gone(10000, 2500);
   ASSERT_NE(*store->create(kOther, {.owner = "m", .list = list, .id = "z"}, nullptr), 0);
-  ASSERT_NE(*store->create(kRedisKey, {.owner = "m", .list = list, .id = "a"}, nullptr), 0);
+  ASSERT_NE(*store->create(kKey, {.owner = "m", .list = list, .id = "a"}, nullptr), 0);
   EXPECT_THAT(*store->list(list, "", 2), ElementsAre("a", "z"));
   EXPECT_EQ(number({"ZCARD", name}), 2);
   add_gone(10000, 999);
@@ -462,18 +461,18 @@ TEST_F(RedisStoreTest, ARedisThatDeletesSessionsToMakeRoomIsRefused) {
 TEST_F(RedisStoreTest, ACallThatReplacesALostOneHasAnotherEpoch) {
   const auto store = open();
   const auto other = open();
-  ASSERT_TRUE(create(*store, kRedisKey, "state").ok());
-  const std::string name = "runnel:" + kRedisKey;
+  ASSERT_TRUE(create(*store, kKey, "state").ok());
+  const std::string name = "runnel:" + kKey;
   const std::string before = redis_->ask({"GET", name}, RespKind::kBulk)->text;
   const int64_t lost = *begin(*store);
-  EXPECT_TRUE(*store->log(kRedisKey, {store->replica() + "/m", lost}, {5, "heard"}));
+  EXPECT_TRUE(*store->log(kKey, {store->replica() + "/m", lost}, {5, "heard"}));
   ASSERT_TRUE(redis_->ask({"SET", name, before}, RespKind::kText).ok());
   const int64_t then = real_clock().unix_ms();
   EXPECT_TRUE(eventually([&] { return real_clock().unix_ms() > then; })) << "a failover takes time";
   const int64_t again = *begin(*other);
   EXPECT_GT(again, lost);
-  EXPECT_TRUE(*other->log(kRedisKey, {other->replica() + "/m", again}, {5, "in its place"}));
-  EXPECT_FALSE(*store->settle(kRedisKey, lost, snapshot(5, "state of the lost call")));
+  EXPECT_TRUE(*other->log(kKey, {other->replica() + "/m", again}, {5, "in its place"}));
+  EXPECT_FALSE(*store->settle(kKey, lost, snapshot(5, "state of the lost call")));
 }
 
 }  // namespace

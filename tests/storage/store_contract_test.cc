@@ -18,13 +18,13 @@
 #include "storage/record_key.h"
 #include "storage/redis_store.h"
 #include "tests/base/test_files.h"
+#include "tests/storage/record_keys.h"
 #include "tests/storage/redis_server.h"
 
 namespace runnel {
 namespace {
 
 constexpr StoreTimes kTimes = {.ttl_ms = 100000, .lease_ms = 300, .timeout_ms = 60000};
-const std::string kKey = record_key("model", "", "a");
 const std::string kList = record_list("model", "");
 
 using ::testing::ElementsAre;

@@ -389,6 +389,14 @@ std::vector<Spec> small_family_specs() {
   return specs;
 }
 
+std::map<std::string, std::vector<int64_t>> shapes_of(const Spec& spec) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    check(shapes.emplace(tensor.name, tensor.shape).second, tensor.name.c_str());
+  }
+  return shapes;
+}
+
 TensorMap random_tensors(const Spec& spec, uint64_t seed) {
   RandomNumbers numbers(seed);
   TensorMap tensors;

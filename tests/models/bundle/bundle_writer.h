@@ -93,6 +93,9 @@ Spec small_experts_spec(HybridStyle style);
 // A small spec of every family, and of every mixer.
 std::vector<Spec> small_family_specs();
 
+// The shape of every tensor of the spec. Stops the test if two have the same name.
+std::map<std::string, std::vector<int64_t>> shapes_of(const Spec& spec);
+
 // Every tensor of the spec. On machines of one kind, a seed always gives the same tensors.
 // Activations stay O(1): weights ~ N(0, 1 / in), biases ~ N(0, 0.01), norm weights near 1,
 // embeddings ~ N(0, 1), a position table of sinusoids.

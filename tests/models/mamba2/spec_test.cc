@@ -18,14 +18,6 @@ using Shape = std::vector<int64_t>;
 
 Mamba2Spec& mamba2_of(Spec& spec) { return std::get<Mamba2Spec>(spec.model); }
 
-std::map<std::string, Shape> shapes_of(const Spec& spec) {
-  std::map<std::string, Shape> shapes;
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    EXPECT_TRUE(shapes.emplace(tensor.name, tensor.shape).second) << tensor.name;
-  }
-  return shapes;
-}
-
 TEST(Mamba2, ListsTensors) {
   auto shapes = shapes_of(small_mamba2_spec());
   EXPECT_EQ(shapes.size(), 1U + 2 * 11 + 1);

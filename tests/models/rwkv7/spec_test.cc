@@ -19,14 +19,6 @@ using Shape = std::vector<int64_t>;
 
 Rwkv7Spec& rwkv7_of(Spec& spec) { return std::get<Rwkv7Spec>(spec.model); }
 
-std::map<std::string, Shape> shapes_of(const Spec& spec) {
-  std::map<std::string, Shape> shapes;
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    EXPECT_TRUE(shapes.emplace(tensor.name, tensor.shape).second) << tensor.name;
-  }
-  return shapes;
-}
-
 TEST(Rwkv7, ListsOfficialNames) {
   auto shapes = shapes_of(small_rwkv7_spec());
   EXPECT_EQ(shapes.size(), 1U + 3 * 33 + 2 + 2 + 1);

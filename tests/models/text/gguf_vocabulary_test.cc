@@ -153,7 +153,7 @@ TEST(GgufVocabulary, AFileWithoutAVocabularyIsValid) {
   }
 }
 
-Json json_of(const std::string& path) {
+Json json_at(const std::string& path) {
   std::ifstream file(path);
   return Json::parse(file);
 }
@@ -188,10 +188,10 @@ TEST(GgufVocabulary, EncodesAsTheTokenizerThatItWasMadeOf) {
         std::pair{"words", "llama-bpe"}, std::pair{"neox", "mpt"}}) {
     SCOPED_TRACE(name);
     const std::string folder = std::string("tests/golden/tokenizers/") + name;
-    const Json keys = keys_of(json_of(folder + "/tokenizer.json"), split);
+    const Json keys = keys_of(json_at(folder + "/tokenizer.json"), split);
     const auto found = read_gguf_vocabulary(keys, "m.gguf");
     ASSERT_TRUE(found.ok()) << found.status().message();
-    for (const Json& one : json_of(folder + "/encodings.json")) {
+    for (const Json& one : json_at(folder + "/encodings.json")) {
       const auto text = one["text"].get<std::string>();
       const auto values = found->tokenizer->encode(text);
       ASSERT_TRUE(values.ok()) << values.status().message();

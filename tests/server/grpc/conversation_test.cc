@@ -37,8 +37,8 @@ v1::TemplateVariable& add_variable(v1::Conversation& conversation, const std::st
 }
 
 // The model's values are 0 to 99, so texts use capital letters.
-v1::GenerateRequest request_of(const std::vector<v1::ChatMessage>& messages,
-                               const std::string& session = "") {
+v1::GenerateRequest chat_request(const std::vector<v1::ChatMessage>& messages,
+                                 const std::string& session = "") {
   v1::GenerateRequest request = generate_request({}, 5, 7);
   if (!session.empty()) request.mutable_origin()->set_session(session);
   for (const v1::ChatMessage& each : messages) {
@@ -61,7 +61,8 @@ std::vector<int32_t> continued(TestServer& test, const std::string& text,
 
 TEST(Conversation, IsReadAsThePromptOfItsRendering) {
   TestServer test(chat_model());
-  const Generated out = test.generate(request_of({message("system", "BE"), message("user", "HI")}));
+  const Generated out =
+      test.generate(chat_request({message("system", "BE"), message("user", "HI")}));
   ASSERT_TRUE(out.status.ok()) << out.status.error_message();
   EXPECT_EQ(out.values.at(0), continued(test, "[S]BE\n[U]HI\n[A]"));
   EXPECT_EQ(out.finished.at(0).usage().prompt_values(), 15);
@@ -79,7 +80,7 @@ TEST(Conversation, TheTemplateKnowsTheTime) {
   std::vector<int32_t> found;
   do {  // repeats if the year changes during the call
     before = year();
-    found = test.generate(request_of({message("user", "HI")})).values.at(0);
+    found = test.generate(chat_request({message("user", "HI")})).values.at(0);
     after = year();
   } while (before != after);
   EXPECT_EQ(found, continued(test, "[U]HI\n[A]" + after));
@@ -88,7 +89,7 @@ TEST(Conversation, TheTemplateKnowsTheTime) {
 TEST(Conversation, CallsToolsAndVariablesReachTheTemplate) {
   TestServer test(chat_model(kChatTemplate + "{% if tools %}{{ tools[0].function.name }}{{ N + 1 "
                                              "}}{{ X }}{{ F }}{{ T }}{{ O }}{% endif %}"));
-  v1::GenerateRequest request = request_of({message("user", "HI")});
+  v1::GenerateRequest request = chat_request({message("user", "HI")});
   v1::Conversation& conversation = *request.mutable_conversation();
   v1::ChatMessage& call = *conversation.add_messages();
   call.set_role("assistant");
@@ -148,7 +149,7 @@ TEST(Conversation, RefusalsNameTheMember) {
        "conversation.continues is for a last message of the assistant that has a text and no "
        "calls"}};
   for (const auto& [change, expected] : cases) {
-    v1::GenerateRequest request = request_of({message("user", "HI")});
+    v1::GenerateRequest request = chat_request({message("user", "HI")});
     change(*request.mutable_conversation());
     const grpc::Status status = test.generate(request).status;
     EXPECT_EQ(status.error_code(), kInvalid) << expected;
@@ -160,7 +161,7 @@ TEST(Conversation, RefusalsNameTheMember) {
 TEST(Conversation, ToolsAreJsonOfALimitedDepth) {
   TestServer test(chat_model());
   const auto status_of = [&](const std::string& tool) {
-    v1::GenerateRequest request = request_of({message("user", "HI")});
+    v1::GenerateRequest request = chat_request({message("user", "HI")});
     request.mutable_conversation()->add_tools(tool);
     return test.generate(request).status;
   };
@@ -182,7 +183,7 @@ TEST(Conversation, AModelWithoutATemplateSaysWhy) {
   ServedModel model = served_fake("fake");
   model.no_chat = "it has no words";
   TestServer test(std::move(model));
-  const grpc::Status status = test.generate(request_of({message("user", "HI")})).status;
+  const grpc::Status status = test.generate(chat_request({message("user", "HI")})).status;
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(status.error_message(),
               HasSubstr("model 'fake' has no chat template: it has no words; add"));
@@ -215,7 +216,7 @@ TEST(Conversation, TheTemplatesErrorIsTheReason) {
       chat_model("{% for m in messages %}{% if m.role == 'tool' %}"
                  "{{ raise_exception('no tools') }}{% endif %}{% endfor %}" +
                  kChatTemplate));
-  const grpc::Status status = test.generate(request_of({message("tool", "42")})).status;
+  const grpc::Status status = test.generate(chat_request({message("tool", "42")})).status;
   EXPECT_EQ(status.error_code(), kInvalid);
   EXPECT_EQ(status.error_message(), "conversation.messages: no tools");
 }
@@ -227,7 +228,7 @@ TEST(Conversation, TheEndOfATurnEndsTheAnswer) {
       "{% if add_generation_prompt %}[A]{% endif %}";
   TestServer test(
       chat_model(source, tokenizer_of("<|end|>", {{.text = "<|end|>", .value = kEnd}})));
-  v1::GenerateRequest request = request_of({message("user", "HI")});
+  v1::GenerateRequest request = chat_request({message("user", "HI")});
   request.clear_max_values();  // uses limits.chat_values
   const Generated out = test.generate(request);
   ASSERT_TRUE(out.status.ok()) << out.status.error_message();
@@ -239,14 +240,15 @@ TEST(Conversation, TheEndOfATurnEndsTheAnswer) {
 
 TEST(Conversation, ATextThatEndsATurnEndsTheAnswer) {
   TestServer test(chat_model(kChatTemplate, tokenizer_of("X\n[U]")));
-  const Generated out = test.generate(request_of({message("user", "HI")}));
+  const Generated out = test.generate(chat_request({message("user", "HI")}));
   EXPECT_EQ(out.finished.at(0).reason(), v1::Finished::STOP);
   EXPECT_EQ(out.text.at(0), "X\n[U]") << "the text of runs is that of their values";
 }
 
 TEST(Conversation, AFinalMessageIsContinued) {
   TestServer test(chat_model());
-  v1::GenerateRequest request = request_of({message("user", "HI"), message("assistant", "WELL, ")});
+  v1::GenerateRequest request =
+      chat_request({message("user", "HI"), message("assistant", "WELL, ")});
   request.mutable_conversation()->set_continues(true);
   EXPECT_EQ(test.generate(request).values[0], continued(test, "[U]HI\n[A]WELL, "));
 }
@@ -256,21 +258,21 @@ TEST(Conversation, ASessionReadsOnlyTheNewMessages) {
   ASSERT_TRUE(test.create("talk").ok());
   const std::string begin = "[S]BE\n[U]HI\n[A]";
   const Generated first =
-      test.generate(request_of({message("system", "BE"), message("user", "HI")}, "talk"));
+      test.generate(chat_request({message("system", "BE"), message("user", "HI")}, "talk"));
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
   EXPECT_EQ(first.values.at(0), continued(test, begin));
-  const Generated second = test.generate(request_of({message("user", "SO")}, "talk"));
+  const Generated second = test.generate(chat_request({message("user", "SO")}, "talk"));
   ASSERT_TRUE(second.status.ok()) << second.status.error_message();
   EXPECT_EQ(second.values.at(0), continued(test, begin, first.values.at(0), "\n[U]SO\n[A]"));
   EXPECT_EQ(second.finished.at(0).usage().prompt_values(), 10);
 
-  const grpc::Status late = test.generate(request_of({message("system", "BE")}, "talk")).status;
+  const grpc::Status late = test.generate(chat_request({message("system", "BE")}, "talk")).status;
   EXPECT_EQ(late.error_code(), kInvalid);
   EXPECT_EQ(field_of(late), "conversation.messages");
   EXPECT_EQ(late.error_message(),
             "conversation.messages has a message of the role 'system', but the session has begun: "
             "send it with the first messages");
-  v1::GenerateRequest tools = request_of({message("user", "A")}, "talk");
+  v1::GenerateRequest tools = chat_request({message("user", "A")}, "talk");
   tools.mutable_conversation()->add_tools(R"({"type":"function","function":{"name":"f"}})");
   EXPECT_EQ(field_of(test.generate(tools).status), "conversation.tools");
 }
@@ -280,7 +282,7 @@ TEST(Conversation, ATemplateWhoseMessagesDependOnEarlierOnesTakesNoSession) {
       chat_model("{% for m in messages %}{{ loop.index }}: {{ m.content }}{{ '\\n' }}"
                  "{% endfor %}"));
   ASSERT_TRUE(test.create("talk").ok());
-  const grpc::Status status = test.generate(request_of({message("user", "HI")}, "talk")).status;
+  const grpc::Status status = test.generate(chat_request({message("user", "HI")}, "talk")).status;
   EXPECT_EQ(status.error_code(), kInvalid);
   EXPECT_EQ(field_of(status), "origin.session");
   EXPECT_THAT(status.error_message(), HasSubstr("send the whole conversation without origin"));
@@ -293,11 +295,11 @@ TEST(Conversation, AStateTokenReadsOnlyTheNewMessages) {
   write_file(options.host.seal_keys, std::string(32, 's'));
   ASSERT_EQ(chmod(options.host.seal_keys.c_str(), 0600), 0);
   TestServer test(chat_model(), options);
-  v1::GenerateRequest request = request_of({message("user", "HI")});
+  v1::GenerateRequest request = chat_request({message("user", "HI")});
   request.set_include_state(true);
   const Generated first = test.generate(request);
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
-  request = request_of({message("user", "SO")});
+  request = chat_request({message("user", "SO")});
   request.mutable_origin()->set_token(first.finished.at(0).token());
   const Generated second = test.generate(request);
   ASSERT_TRUE(second.status.ok()) << second.status.error_message();
@@ -309,11 +311,11 @@ TEST(Conversation, AResentConversationReportsItsCachedValues) {
   options.prefix_cache_bytes = 1 << 20;
   TestServer test(chat_model(kChatTemplate, Tokenizer::of_bytes(), options));
   std::vector<v1::ChatMessage> messages = {message("user", "WHAT IS IT THAT RUNS?")};
-  const v1::Usage first = test.generate(request_of(messages)).finished[0].usage();
+  const v1::Usage first = test.generate(chat_request(messages)).finished[0].usage();
   EXPECT_EQ(first.cached_values(), 0);
   messages.push_back(message("assistant", "!"));
   messages.push_back(message("user", "WHY?"));
-  const v1::Usage second = test.generate(request_of(messages)).finished[0].usage();
+  const v1::Usage second = test.generate(chat_request(messages)).finished[0].usage();
   EXPECT_GE(second.cached_values(), 20);
   EXPECT_LT(second.cached_values(), first.prompt_values() + 1);
 }
@@ -323,7 +325,7 @@ TEST(Conversation, RenderingCountsAgainstCallBytes) {
   options.host.call_bytes = 16 << 20;
   TestServer test(chat_model(), options);
   EXPECT_TRUE(test.generate(generate_request({1}, 1)).status.ok());
-  EXPECT_THAT(test.generate(request_of({message("user", "HI")})).status.error_message(),
+  EXPECT_THAT(test.generate(chat_request({message("user", "HI")})).status.error_message(),
               HasSubstr("limits.call_bytes allows"));
 }
 

@@ -14,9 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void slowly() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
-
-v1::GenerateRequest request_of(const std::string& model, int64_t max_values, uint64_t seed = 3) {
+v1::GenerateRequest request_to(const std::string& model, int64_t max_values, uint64_t seed = 3) {
   v1::GenerateRequest request = generate_request({1}, max_values, seed);
   request.set_model(model);
   return request;
@@ -24,10 +22,10 @@ v1::GenerateRequest request_of(const std::string& model, int64_t max_values, uin
 
 TEST(Reload, AnAddedModelIsServedAtOnce) {
   TestServer test(served_fake("first"));
-  EXPECT_EQ(test.generate(request_of("second", 5)).status.error_code(),
+  EXPECT_EQ(test.generate(request_to("second", 5)).status.error_code(),
             grpc::StatusCode::NOT_FOUND);
   EXPECT_TRUE(test.server.models().add(served_fake("second")).ok());
-  EXPECT_TRUE(test.generate(request_of("second", 5)).status.ok());
+  EXPECT_TRUE(test.generate(request_to("second", 5)).status.ok());
   grpc::ClientContext context;
   v1::ListModelsResponse models;
   EXPECT_TRUE(test.models->ListModels(&context, {}, &models).ok());
@@ -40,7 +38,7 @@ TEST(Reload, StreamsOfARetiredModelRunToTheirEndAndItsMemoryGoes) {
   TestServer test(served_fake("old", [held = std::move(held)] { slowly(); }));
   EXPECT_TRUE(test.server.models().add(served_fake("new")).ok());
   grpc::ClientContext context;
-  const auto reader = test.inference->Generate(&context, request_of("old", 300));
+  const auto reader = test.inference->Generate(&context, request_to("old", 300));
   Generated out;
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
@@ -54,10 +52,10 @@ TEST(Reload, StreamsOfARetiredModelRunToTheirEndAndItsMemoryGoes) {
   ASSERT_TRUE(scoring->Read(&scored));
 
   EXPECT_TRUE(test.server.models().retire("old").ok());
-  const Generated refused = test.generate(request_of("old", 5));
+  const Generated refused = test.generate(request_to("old", 5));
   EXPECT_EQ(refused.status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(refused.status.error_message(), "no model 'old'; this server has 'new'");
-  EXPECT_TRUE(test.generate(request_of("new", 5)).status.ok());
+  EXPECT_TRUE(test.generate(request_to("new", 5)).status.ok());
 
   while (reader->Read(&response)) out.take(response);
   EXPECT_TRUE(reader->Finish().ok());
@@ -96,7 +94,7 @@ TEST(Reload, AReplacedModelAnswersNewCalls) {
 TEST(Reload, DrainingEndsStreamsOfARetiredModel) {
   TestServer test(served_fake("old", slowly));
   grpc::ClientContext context;
-  const auto reader = test.inference->Generate(&context, request_of("old", 1 << 20));
+  const auto reader = test.inference->Generate(&context, request_to("old", 1 << 20));
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
   EXPECT_TRUE(test.server.models().retire("old").ok());
@@ -117,7 +115,7 @@ TEST(Reload, DuringManyReloadsEveryCallIsServedOrToldThatTheModelIsGone) {
   for (int t = 0; t < 4; ++t) {
     clients.emplace_back([&, t] {
       while (!stop) {
-        const Generated out = test.generate(request_of(t == 0 ? "stays" : "comes", 30, t));
+        const Generated out = test.generate(request_to(t == 0 ? "stays" : "comes", 30, t));
         if (out.status.ok()) {
           EXPECT_EQ(out.values.at(0), FakeModel::expected(fake_spec(), {1}, t, 0, 30));
           ++served;

@@ -49,8 +49,6 @@ class Gate {
   bool open_ = false;
 };
 
-void slowly() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
-
 struct BadRequest {
   Change change;
   std::string message;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "grpc/health/v1/health.grpc.pb.h"
@@ -26,6 +27,9 @@ inline constexpr std::chrono::milliseconds kCallPatience = std::chrono::minutes(
 inline constexpr auto kAborted = grpc::StatusCode::ABORTED;
 inline constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
 inline constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
+
+// Called in each step of a fake model, so that a call is still in progress when the test acts.
+inline void slowly() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
 // All results of one Generate call, checked as they arrive: Queued, then Started, positions without
 // gaps, nothing after Finished.

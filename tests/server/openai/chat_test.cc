@@ -13,7 +13,6 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const std::string kPath = "/v1/chat/completions";
 const std::string kRendered = "[U]HI\n[A]";  // capitals, because values are 0 to 99
 
 Json request(int64_t tokens) {
@@ -28,7 +27,7 @@ Json by_completions(const OpenAiServer& test, const std::string& prompt, int64_t
 
 TEST(Chat, AnAnswerContinuesTheRendering) {
   const OpenAiServer test({}, chat_model());
-  const ApiAnswer answer = test.post(kPath, request(20));
+  const ApiAnswer answer = test.post(kChatPath, request(20));
   ASSERT_EQ(answer.status, 200) << answer.body;
   const Json expected = by_completions(test, kRendered, 20);
   EXPECT_EQ(answer.body["object"], "chat.completion");
@@ -58,7 +57,7 @@ TEST(Chat, ValuesBeforeAFirstTurnAreRead) {
   const OpenAiServer test({}, std::move(model));
   Json body = request(5);
   body["return_token_ids"] = true;
-  const Json answer = test.post(kPath, body).body;
+  const Json answer = test.post(kChatPath, body).body;
   EXPECT_EQ(answer["usage"]["prompt_tokens"], 1 + kRendered.size());
   std::vector<int> values = {0};
   values.insert(values.end(), kRendered.begin(), kRendered.end());
@@ -74,22 +73,22 @@ TEST(Chat, AConversationMayBeLongerThanAText) {
   const std::string text(50'000, 'A');  // longer than limits.text_bytes, 1000
   Json body = request(3);
   body["messages"][0]["content"] = text;
-  EXPECT_EQ(test.post(kPath, body).body["usage"]["prompt_tokens"], 50'007);
+  EXPECT_EQ(test.post(kChatPath, body).body["usage"]["prompt_tokens"], 50'007);
   EXPECT_EQ(test.complete({{"prompt", text}}).status, 400);
 }
 
 TEST(Chat, MemoryForRenderingIsReservedFirstAndReleased) {
   constexpr int64_t kCallBytes = 64 << 20;
   OpenAiServer test(OpenAiServer::Options{.call_bytes = kCallBytes}, chat_model());
-  EXPECT_EQ(test.post(kPath, request(3)).status, 200);
+  EXPECT_EQ(test.post(kChatPath, request(3)).status, 200);
   EXPECT_TRUE(eventually([&] { return test.state.memory.held() == 0; }));
   {
     const auto others = test.state.memory.take(kCallBytes / 2);  // rendering needs more than half
-    const ApiAnswer refused = test.post(kPath, request(3));
+    const ApiAnswer refused = test.post(kChatPath, request(3));
     EXPECT_EQ(refused.status, 429);
     EXPECT_EQ(refused.error("code"), "call_bytes");
   }
-  EXPECT_EQ(test.post(kPath, request(3)).status, 200);
+  EXPECT_EQ(test.post(kChatPath, request(3)).status, 200);
 }
 
 TEST(Chat, AResentConversationReadsOnlyItsNewPart) {
@@ -111,7 +110,7 @@ TEST(Chat, AResentConversationReadsOnlyItsNewPart) {
   int64_t read = 0;
   for (int turn = 0; turn < 4; ++turn) {
     body["messages"].push_back({{"role", "user"}, {"content", "WHAT IS IT THAT RUNS?"}});
-    const Json answer = warm.post(kPath, body).body, other = cold.post(kPath, body).body;
+    const Json answer = warm.post(kChatPath, body).body, other = cold.post(kChatPath, body).body;
     EXPECT_EQ(answer["choices"], other["choices"]) << turn;
     const Json& usage = answer["usage"];
     EXPECT_EQ(usage["prompt_tokens_details"]["cached_tokens"], read) << turn;
@@ -129,9 +128,9 @@ TEST(Chat, AStreamIsTheWholeAnswerInPieces) {
   body["logprobs"] = true;
   body["top_logprobs"] = 2;
   body["return_token_ids"] = true;
-  const Json whole = test.post(kPath, body).body;
+  const Json whole = test.post(kChatPath, body).body;
   body["stream_options"] = {{"include_usage", true}};
-  const std::vector<std::string> events = test.stream(body, kPath);
+  const std::vector<std::string> events = test.stream(body, kChatPath);
   ASSERT_GE(events.size(), 8U);  // role, delta and end of each choice, usage, [DONE]
   EXPECT_EQ(events.back(), "[DONE]");
   const Json last = Json::parse(events[events.size() - 2]);
@@ -170,7 +169,7 @@ TEST(Chat, LogProbsNameTokensWithTheirBytes) {
   Json body = request(3);
   body["logprobs"] = true;
   body["top_logprobs"] = 1;
-  const Json choice = test.post(kPath, body).body["choices"][0];
+  const Json choice = test.post(kChatPath, body).body["choices"][0];
   ASSERT_EQ(choice["logprobs"]["content"].size(), 3U);
   for (const Json& entry : choice["logprobs"]["content"]) {
     const std::string token = entry["token"];
@@ -180,18 +179,18 @@ TEST(Chat, LogProbsNameTokensWithTheirBytes) {
   }
   body["logprobs"] = false;
   body.erase("top_logprobs");
-  EXPECT_EQ(test.post(kPath, body).body["choices"][0]["logprobs"], Json());
+  EXPECT_EQ(test.post(kChatPath, body).body["choices"][0]["logprobs"], Json());
 }
 
 TEST(Chat, ThinkingIsSeparateIfThePromptEndsInIt) {
   const OpenAiServer test({}, chat_model(kChatTemplate + "<think>\n", tokenizer_of("x")));
-  const Json answer = test.post(kPath, request(20)).body;
+  const Json answer = test.post(kChatPath, request(20)).body;
   const Json& message = answer["choices"][0]["message"];
   EXPECT_EQ(message["content"], "");
   EXPECT_EQ(message["reasoning_content"], std::string(20, 'x'));
   EXPECT_EQ(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 20);
   std::string streamed;
-  for (const std::string& event : test.stream(request(20), kPath)) {
+  for (const std::string& event : test.stream(request(20), kChatPath)) {
     if (event == "[DONE]") continue;
     streamed += Json::parse(event)["choices"][0]["delta"].value("reasoning_content", "");
   }
@@ -200,7 +199,7 @@ TEST(Chat, ThinkingIsSeparateIfThePromptEndsInIt) {
 
 TEST(Chat, TokensOfThinkingAreCounted) {
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of("<think>a</think>b")));
-  const Json answer = test.post(kPath, request(2)).body;
+  const Json answer = test.post(kChatPath, request(2)).body;
   const Json& message = answer["choices"][0]["message"];
   EXPECT_EQ(message["reasoning_content"], "a");
   EXPECT_EQ(message["content"], "b<think>a</think>b");
@@ -212,7 +211,7 @@ TEST(Chat, CallsOfToolsAreSeparate) {
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(call)));
   Json body = request(2);
   body["tools"] = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
-  const Json choice = test.post(kPath, body).body["choices"][0];
+  const Json choice = test.post(kChatPath, body).body["choices"][0];
   EXPECT_EQ(choice["message"]["content"], Json());
   ASSERT_EQ(choice["message"]["tool_calls"].size(), 2U);
   const Json& made = choice["message"]["tool_calls"][0];
@@ -221,18 +220,18 @@ TEST(Chat, CallsOfToolsAreSeparate) {
   EXPECT_EQ(made["type"], "function");
   EXPECT_EQ(made["function"], Json({{"name", "f"}, {"arguments", R"({"z":1,"a":2})"}}));
   body["parallel_tool_calls"] = false;
-  const Json one = test.post(kPath, body).body["choices"][0];
+  const Json one = test.post(kChatPath, body).body["choices"][0];
   EXPECT_EQ(one["message"]["tool_calls"].size(), 1U);
   EXPECT_EQ(one["finish_reason"], "tool_calls");
   std::vector<Json> deltas;
-  for (const std::string& event : test.stream(body, kPath)) {
+  for (const std::string& event : test.stream(body, kChatPath)) {
     if (event != "[DONE]") deltas.push_back(Json::parse(event)["choices"][0]["delta"]);
   }
   ASSERT_EQ(deltas.size(), 4U);
   EXPECT_EQ(deltas[1]["tool_calls"][0]["function"], Json({{"name", "f"}, {"arguments", ""}}));
   EXPECT_EQ(deltas[2]["tool_calls"][0]["function"], Json({{"arguments", R"({"z":1,"a":2})"}}));
   body["tool_choice"] = "none";
-  EXPECT_EQ(test.post(kPath, body).body["choices"][0]["message"]["content"], call + call);
+  EXPECT_EQ(test.post(kChatPath, body).body["choices"][0]["message"]["content"], call + call);
 }
 
 TEST(Chat, ASampleFinishesWithItsOnlyCall) {
@@ -243,7 +242,7 @@ TEST(Chat, ASampleFinishesWithItsOnlyCall) {
   body["tools"] = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
   body["parallel_tool_calls"] = false;
   body["n"] = 2;
-  const Json answer = test.post(kPath, body).body;
+  const Json answer = test.post(kChatPath, body).body;
   for (const Json& choice : answer["choices"]) {
     EXPECT_EQ(choice["message"]["tool_calls"].size(), 1U);
     EXPECT_EQ(choice["finish_reason"], "tool_calls");
@@ -255,7 +254,7 @@ TEST(Chat, ToolsAreRefusedWhereTheTemplateWritesNoCalls) {
   const OpenAiServer test({}, chat_model("{% for m in messages %}{{ m.content }}{% endfor %}"));
   Json body = request(2);
   body["tools"] = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
-  const ApiAnswer answer = test.post(kPath, body);
+  const ApiAnswer answer = test.post(kChatPath, body);
   EXPECT_EQ(answer.status, 400);
   EXPECT_EQ(answer.error("param"), "tools");
 }
@@ -264,11 +263,11 @@ TEST(Chat, TheTextBeforeTheNextUserEndsAnAnswer) {
   // Each value is a letter and then the end of a turn in kChatTemplate.
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of("x\n[U]")));
   Json body = request(9);
-  const Json choice = test.post(kPath, body).body["choices"][0];
+  const Json choice = test.post(kChatPath, body).body["choices"][0];
   EXPECT_EQ(choice["message"]["content"], "x");
   EXPECT_EQ(choice["finish_reason"], "stop");
   body["ignore_eos"] = true;
-  EXPECT_EQ(test.post(kPath, body).body["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(test.post(kChatPath, body).body["choices"][0]["finish_reason"], "length");
 }
 
 // Other values with the same text do not end the turn.
@@ -282,12 +281,12 @@ TEST(Chat, TheTokenThatEndsATurnIsFoundByItsValue) {
   Json body = request(3000);
   body["ignore_eos"] = true;
   body["return_token_ids"] = true;
-  const std::vector<int32_t> ids = test.post(kPath, body).body["choices"][0]["token_ids"];
+  const std::vector<int32_t> ids = test.post(kChatPath, body).body["choices"][0]["token_ids"];
   const auto first = static_cast<size_t>(std::ranges::find(ids, kEnd) - ids.begin());
   ASSERT_GT(first, 1U);
   ASSERT_LT(first, ids.size());
   body["ignore_eos"] = false;
-  const Json choice = test.post(kPath, body).body["choices"][0];
+  const Json choice = test.post(kChatPath, body).body["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "stop");
   EXPECT_EQ(choice["token_ids"].size(), first + 1);
   EXPECT_EQ(choice["message"]["content"].get<std::string>().size(), 7 * first);
@@ -299,7 +298,7 @@ TEST(Chat, AFinalMessageIsContinued) {
   body["messages"].push_back({{"role", "assistant"}, {"content", "WELL, "}});
   body["continue_final_message"] = true;
   const Json expected = by_completions(test, kRendered + "WELL, ", 10);
-  const Json answer = test.post(kPath, body).body;
+  const Json answer = test.post(kChatPath, body).body;
   EXPECT_EQ(answer["choices"][0]["message"]["content"], expected["choices"][0]["text"]);
   EXPECT_EQ(answer["usage"]["prompt_tokens"], 15);
 }
@@ -309,7 +308,7 @@ TEST(Chat, AContinuedMessageKeepsTheSpaceBeforeItsNextWord) {
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(" x")));
   Json body = request(2);
   const auto content = [&] {
-    return test.post(kPath, body).body["choices"][0]["message"]["content"];
+    return test.post(kChatPath, body).body["choices"][0]["message"]["content"];
   };
   EXPECT_EQ(content(), "x x");
   body["messages"].push_back({{"role", "assistant"}, {"content", "WELL,"}});
@@ -331,12 +330,12 @@ TEST(Chat, PartsAreJoinedUnlessTheTemplateSupportsThem) {
   for (const auto& [source, prompt] :
        {std::pair{kChatTemplate, "[U]ONE\nTWO\n[A]"}, std::pair{takes, "[U](ONE)(TWO)\n[A]"}}) {
     const OpenAiServer test({}, chat_model(source));
-    const Json answer = test.post(kPath, body).body;
+    const Json answer = test.post(kChatPath, body).body;
     EXPECT_EQ(answer["usage"]["prompt_tokens"], std::string_view(prompt).size());
     body["messages"].push_back(
         {{"role", "assistant"}, {"content", body["messages"][0]["content"]}});
     body["continue_final_message"] = true;
-    const Json more = test.post(kPath, body).body;
+    const Json more = test.post(kChatPath, body).body;
     EXPECT_EQ(more["usage"]["prompt_tokens"],
               2 * std::string_view(prompt).size() - 7 - (source == takes ? 1 : 0));
     body["messages"].erase(1);
@@ -350,7 +349,7 @@ TEST(Chat, AStopTextEndsTheContent) {
   Json body = request(40);
   const std::string stop = all.substr(20, 3);
   body["stop"] = stop;
-  const Json choice = test.post(kPath, body).body["choices"][0];
+  const Json choice = test.post(kChatPath, body).body["choices"][0];
   EXPECT_EQ(choice["message"]["content"], stripped(all.substr(0, all.find(stop))));
   EXPECT_EQ(choice["finish_reason"], "stop");
 }
@@ -359,7 +358,7 @@ TEST(Chat, AModelWithoutATemplateIs404AndSaysWhatToDo) {
   ServedModel model = served_fake("fake");
   model.no_chat = "it has no template";
   const OpenAiServer test({}, std::move(model));
-  const ApiAnswer answer = test.post(kPath, request(5));
+  const ApiAnswer answer = test.post(kChatPath, request(5));
   EXPECT_EQ(answer.status, 404);
   EXPECT_EQ(answer.error("code"), "");
   EXPECT_THAT(answer.error("message"), HasSubstr("it has no template"));
@@ -373,26 +372,26 @@ TEST(Chat, RefusalsNameTheField) {
                                                      "{% endif %}"));
   Json body = request(5);
   body["messages"][0]["content"] = "king";
-  const ApiAnswer raised = test.post(kPath, body);
+  const ApiAnswer raised = test.post(kChatPath, body);
   EXPECT_EQ(raised.status, 400);
   EXPECT_EQ(raised.error("param"), "messages");
   EXPECT_EQ(raised.error("message"), "messages: roles must alternate");
   body = request(5);
   body["messages"][0]["role"] = "king";
-  EXPECT_EQ(test.post(kPath, body).error("param"), "messages[0].role");
+  EXPECT_EQ(test.post(kChatPath, body).error("param"), "messages[0].role");
   body = request(5);
   body["model"] = "other";
-  EXPECT_EQ(test.post(kPath, body).error("code"), "model_not_found");
-  EXPECT_EQ(test.post(kPath, Json::array()).status, 400);
+  EXPECT_EQ(test.post(kChatPath, body).error("code"), "model_not_found");
+  EXPECT_EQ(test.post(kChatPath, Json::array()).status, 400);
 }
 
 TEST(Chat, ARefusedLengthIsNamedAsInTheRequest) {
   const OpenAiServer test({}, chat_model());
   Json body = request(int64_t{1} << 39);
-  EXPECT_EQ(test.post(kPath, body).error("param"), "max_completion_tokens");
+  EXPECT_EQ(test.post(kChatPath, body).error("param"), "max_completion_tokens");
   body["max_tokens"] = body["max_completion_tokens"];
   body.erase("max_completion_tokens");
-  EXPECT_EQ(test.post(kPath, body).error("param"), "max_tokens");
+  EXPECT_EQ(test.post(kChatPath, body).error("param"), "max_tokens");
 }
 
 TEST(Chat, TheDefaultLengthOfAnAnswerHasALimitOfItsOwn) {
@@ -400,7 +399,7 @@ TEST(Chat, TheDefaultLengthOfAnAnswerHasALimitOfItsOwn) {
   test.state.chat_values = 11;
   Json body = request(1);
   body.erase("max_completion_tokens");
-  EXPECT_EQ(test.post(kPath, body).body["usage"]["completion_tokens"], 11);
+  EXPECT_EQ(test.post(kChatPath, body).body["usage"]["completion_tokens"], 11);
 }
 
 }  // namespace

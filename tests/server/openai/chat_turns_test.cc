@@ -15,7 +15,6 @@ namespace runnel {
 namespace {
 
 constexpr int kTurns = 50;
-const std::string kPath = "/v1/chat/completions";
 // Starts an answer with its reasoning, and omits that of earlier answers, as most templates do.
 const std::string kLeavesThinkingOut =
     "{% for m in messages %}[{{ m.role[0] | upper }}]{{ m.content.split('</think>')[-1] }}{{ '\n' "
@@ -51,7 +50,7 @@ TEST_P(ResentTurns, FiftyCachedTurnsEqualUncachedOnesAndReadOnlyTheNewPart) {
   for (int turn = 0; turn < kTurns; ++turn) {
     const std::string question = "WHAT RUNS, TURN " + std::to_string(turn) + "?";
     body["messages"].push_back({{"role", "user"}, {"content", question}});
-    const Json answer = warm.post(kPath, body).body, other = cold.post(kPath, body).body;
+    const Json answer = warm.post(kChatPath, body).body, other = cold.post(kChatPath, body).body;
     ASSERT_EQ(answer["choices"], other["choices"]) << turn;
     const Json& usage = answer["usage"];
     const int64_t prompt = usage["prompt_tokens"];
@@ -82,12 +81,13 @@ TEST(ChatTurns, TurnsOfASessionAreOneSequence) {
   std::vector<int32_t> read;
   for (int turn = 0; turn < kTurns; ++turn) {
     const std::string question = "WHAT RUNS, TURN " + std::to_string(turn) + "?";
-    const Json answer = test.post(kPath, {{"session", "talk"},
-                                          {"messages", {{{"role", "user"}, {"content", question}}}},
-                                          {"max_completion_tokens", 12},
-                                          {"seed", 3},
-                                          {"return_token_ids", true}})
-                            .body;
+    const Json answer =
+        test.post(kChatPath, {{"session", "talk"},
+                              {"messages", {{{"role", "user"}, {"content", question}}}},
+                              {"max_completion_tokens", 12},
+                              {"seed", 3},
+                              {"return_token_ids", true}})
+            .body;
     const std::string given = (turn == 0 ? "[U]" : "\n[U]") + question + "\n[A]";
     EXPECT_EQ(answer["usage"]["prompt_tokens"], given.size()) << turn;
     read.insert(read.end(), given.begin(), given.end());

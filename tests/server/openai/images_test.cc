@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr const char* kPath = "/v1/images/generations";
+constexpr const char* kImagesPath = "/v1/images/generations";
 constexpr ImageShape kGrey = {.height = 6, .width = 5, .channels = 1};
 constexpr ImageShape kColour = {.height = 4, .width = 3, .channels = 3};
 
@@ -33,13 +33,13 @@ struct ImageServer : OpenAiServer {
                        std::function<void()> on_submit = {})
       : OpenAiServer(options, std::move(on_submit), image_spec(shape)) {}
 
-  ApiAnswer draw(const Json& body) const { return post(kPath, body); }
+  ApiAnswer draw(const Json& body) const { return post(kImagesPath, body); }
 
   // The data of all events. Checks that each has the type of its event.
   std::vector<Json> events(Json body) const {
     body["stream"] = true;
     HttpClient one = client();
-    one.send(request("POST", kPath, body.dump()));
+    one.send(request("POST", kImagesPath, body.dump()));
     std::istringstream text(one.response().body);
     std::vector<Json> all;
     for (std::string type, data, empty; std::getline(text, type);) {
@@ -51,7 +51,7 @@ struct ImageServer : OpenAiServer {
   }
 };
 
-Json request() { return {{"model", "fake"}, {"prompt", ""}, {"seed", 7}}; }
+Json image_request() { return {{"model", "fake"}, {"prompt", ""}, {"seed", 7}}; }
 
 std::vector<uint8_t> bytes_of(const std::vector<int32_t>& values) {
   return {values.begin(), values.end()};
@@ -93,7 +93,7 @@ std::vector<uint8_t> pixels_of(const Json& base64, const ImageShape& shape) {
 TEST(Images, AreWhatTheModelDraws) {
   for (const ImageShape& shape : {kGrey, kColour}) {
     const ImageServer test(shape);
-    const ApiAnswer answer = test.draw(request());
+    const ApiAnswer answer = test.draw(image_request());
     ASSERT_EQ(answer.status, 200) << answer.body;
     EXPECT_EQ(answer.body["output_format"], "png");
     EXPECT_EQ(answer.body["size"], shape.channels == 1 ? "5x6" : "3x4");
@@ -107,7 +107,7 @@ TEST(Images, AreWhatTheModelDraws) {
 
 TEST(Images, SeveralImagesAreTheSamplesOfOneCall) {
   const ImageServer test;
-  Json body = request();
+  Json body = image_request();
   body["n"] = 3;
   const ApiAnswer answer = test.draw(body);
   ASSERT_EQ(answer.status, 200) << answer.body;
@@ -122,7 +122,7 @@ TEST(Images, ContinueFromTheGivenBytes) {
   const ImageServer test;
   std::vector<int32_t> given(17);
   for (int i = 0; i < 17; ++i) given[i] = 3 * i;
-  Json body = request();
+  Json body = image_request();
   body["prompt"] = given;
   const ApiAnswer answer = test.draw(body);
   ASSERT_EQ(answer.status, 200) << answer.body;
@@ -135,7 +135,7 @@ TEST(Images, ContinueFromTheGivenBytes) {
 
 TEST(Images, AStreamEndsWithEachPicture) {
   const ImageServer test;
-  Json body = request();
+  Json body = image_request();
   body["n"] = 2;
   const std::vector<Json> events = test.events(body);
   ASSERT_EQ(events.size(), 2U);
@@ -151,7 +151,7 @@ TEST(Images, AStreamEndsWithEachPicture) {
 TEST(Images, RowsAreThoseOfThePicture) {
   for (const ImageShape& shape : {kGrey, kColour}) {
     const ImageServer test(shape);
-    Json body = request();
+    Json body = image_request();
     body.update({{"n", 2}, {"rows", true}, {"partial_images", 3}});
     body["prompt"] = std::vector<int32_t>(shape.width * shape.channels + 1, 9);
     std::vector<std::vector<uint8_t>> drawn(2);
@@ -178,7 +178,7 @@ TEST(Images, RowsAreThoseOfThePicture) {
 // The number of partial images depends on when values are delivered.
 TEST(Images, PartialImagesAreGreyWhereNothingIsDrawnYet) {
   const ImageServer test;
-  Json body = request();
+  Json body = image_request();
   body["partial_images"] = 2;
   body["prompt"] = std::vector<int32_t>(10, 9);  // 2 of 6 rows
   const std::vector<Json> events = test.events(body);
@@ -199,20 +199,20 @@ TEST(Images, PartialImagesAreGreyWhereNothingIsDrawnYet) {
 
 // --- Refusals ---
 
-struct Refusal {
+struct ImageRefusal {
   const char* change;  // to a valid request
   int status;
   const char* param;
   const char* says;
 
-  friend void PrintTo(const Refusal& of, std::ostream* out) { *out << of.change; }
+  friend void PrintTo(const ImageRefusal& of, std::ostream* out) { *out << of.change; }
 };
 
-class ImagesRefuse : public ::testing::TestWithParam<Refusal> {};
+class ImagesRefuse : public ::testing::TestWithParam<ImageRefusal> {};
 
 TEST_P(ImagesRefuse, NamingTheField) {
   const ImageServer test;
-  Json body = request();
+  Json body = image_request();
   body.merge_patch(Json::parse(GetParam().change));
   const ApiAnswer answer = test.draw(body);
   EXPECT_EQ(answer.status, GetParam().status) << answer.body;
@@ -226,56 +226,57 @@ TEST_P(ImagesRefuse, NamingTheField) {
 INSTANTIATE_TEST_SUITE_P(
     Fields, ImagesRefuse,
     ::testing::Values(
-        Refusal{R"({"model":"other"})", 404, "model", "other"},
-        Refusal{R"({"prompt":"a cat"})", 400, "prompt", "no model here can draw by"},
-        Refusal{R"({"prompt":5})", 400, "prompt", "a list of the bytes"},
-        Refusal{R"({"prompt":["a"]})", 400, "prompt", "a list of the bytes"},
-        Refusal{R"({"prompt":[256]})", 400, "prompt", "prompt[0] is 256"},
-        Refusal{R"({"prompt":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]})", 400,
-                "prompt", "has 30 bytes; a picture of model 'fake' has 30"},
-        Refusal{R"({"size":"256x256"})", 400, "size", "model 'fake' draws '5x6'"},
-        Refusal{R"({"size":"6x5"})", 400, "size", "'5x6'"},
-        Refusal{R"({"size":5})", 400, "size", "expected a string"},
-        Refusal{R"({"response_format":"url"})", 400, "response_format", "'b64_json'"},
-        Refusal{R"({"output_format":"webp"})", 400, "output_format", "'png'"},
-        Refusal{R"({"output_compression":50})", 400, "output_compression", "100"},
-        Refusal{R"({"quality":"high"})", 400, "quality", "'auto'"},
-        Refusal{R"({"background":"transparent"})", 400, "background", "'opaque'"},
-        Refusal{R"({"style":"vivid"})", 400, "style", "leave it out"},
-        Refusal{R"({"n":0})", 400, "n", "between 1 and"},
-        Refusal{R"({"n":65})", 400, "n", "n is 65"},
-        Refusal{R"({"seed":0.5})", 400, "seed", "whole number"},
-        Refusal{R"({"top_p":0})", 400, "top_p", "top_p is 0"},
-        Refusal{R"({"temperature":-1})", 400, "temperature", "temperature is -1"},
-        Refusal{R"({"n":1.5})", 400, "n", "n is 1.5; it must be a whole number"},
-        Refusal{R"({"partial_images":1})", 400, "partial_images", "set stream"},
-        Refusal{R"({"rows":true})", 400, "rows", "set stream"},
-        Refusal{R"({"stream":true,"partial_images":4})", 400, "partial_images", "between 0 and 3"},
-        Refusal{R"({"session":"s"})", 400, "session", "not a field"}),
+        ImageRefusal{R"({"model":"other"})", 404, "model", "other"},
+        ImageRefusal{R"({"prompt":"a cat"})", 400, "prompt", "no model here can draw by"},
+        ImageRefusal{R"({"prompt":5})", 400, "prompt", "a list of the bytes"},
+        ImageRefusal{R"({"prompt":["a"]})", 400, "prompt", "a list of the bytes"},
+        ImageRefusal{R"({"prompt":[256]})", 400, "prompt", "prompt[0] is 256"},
+        ImageRefusal{R"({"prompt":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]})",
+                     400, "prompt", "has 30 bytes; a picture of model 'fake' has 30"},
+        ImageRefusal{R"({"size":"256x256"})", 400, "size", "model 'fake' draws '5x6'"},
+        ImageRefusal{R"({"size":"6x5"})", 400, "size", "'5x6'"},
+        ImageRefusal{R"({"size":5})", 400, "size", "expected a string"},
+        ImageRefusal{R"({"response_format":"url"})", 400, "response_format", "'b64_json'"},
+        ImageRefusal{R"({"output_format":"webp"})", 400, "output_format", "'png'"},
+        ImageRefusal{R"({"output_compression":50})", 400, "output_compression", "100"},
+        ImageRefusal{R"({"quality":"high"})", 400, "quality", "'auto'"},
+        ImageRefusal{R"({"background":"transparent"})", 400, "background", "'opaque'"},
+        ImageRefusal{R"({"style":"vivid"})", 400, "style", "leave it out"},
+        ImageRefusal{R"({"n":0})", 400, "n", "between 1 and"},
+        ImageRefusal{R"({"n":65})", 400, "n", "n is 65"},
+        ImageRefusal{R"({"seed":0.5})", 400, "seed", "whole number"},
+        ImageRefusal{R"({"top_p":0})", 400, "top_p", "top_p is 0"},
+        ImageRefusal{R"({"temperature":-1})", 400, "temperature", "temperature is -1"},
+        ImageRefusal{R"({"n":1.5})", 400, "n", "n is 1.5; it must be a whole number"},
+        ImageRefusal{R"({"partial_images":1})", 400, "partial_images", "set stream"},
+        ImageRefusal{R"({"rows":true})", 400, "rows", "set stream"},
+        ImageRefusal{R"({"stream":true,"partial_images":4})", 400, "partial_images",
+                     "between 0 and 3"},
+        ImageRefusal{R"({"session":"s"})", 400, "session", "not a field"}),
     [](const auto& info) { return case_name(info.index, info.param.change); });
 
 TEST(Images, AGreedyDrawingAcceptsEveryFilter) {
   const ImageServer test;
-  Json body = request();
+  Json body = image_request();
   body.update(Json::parse(R"({"temperature":1e-8,"top_p":0.0,"top_k":5.0,"min_p":0.5,"n":1.0})"));
   EXPECT_EQ(test.draw(body).status, 200);
 }
 
 TEST(Images, FieldsWithoutAnEffectAreAccepted) {
   const ImageServer test;
-  Json body = request();
+  Json body = image_request();
   body.update(Json::parse(R"({"user":"u","moderation":"low","quality":"auto","background":"opaque",
       "size":"5x6","response_format":"b64_json","output_format":"png","output_compression":100,
       "style":null,"stream":null,"partial_images":0,"rows":false})"));
-  EXPECT_EQ(test.draw(body).body["data"], test.draw(request()).body["data"]);
+  EXPECT_EQ(test.draw(body).body["data"], test.draw(image_request()).body["data"]);
   body["size"] = "auto";
   body.erase("prompt");
-  EXPECT_EQ(test.draw(body).body["data"], test.draw(request()).body["data"]);
+  EXPECT_EQ(test.draw(body).body["data"], test.draw(image_request()).body["data"]);
 }
 
 TEST(Images, ATextModelDrawsNoImagesAndAnImageModelTakesNoText) {
   const OpenAiServer text;
-  const ApiAnswer none = text.post(kPath, request());
+  const ApiAnswer none = text.post(kImagesPath, image_request());
   EXPECT_EQ(none.status, 400);
   EXPECT_EQ(none.error("param"), "model");
   EXPECT_EQ(none.error("message"), "model 'fake' draws no pictures: ask /v1/completions");
@@ -289,7 +290,7 @@ TEST(Images, ATextModelDrawsNoImagesAndAnImageModelTakesNoText) {
 // The engine limits how many values a call may sample.
 TEST(Images, AnImageWithMoreValuesThanACallMaySampleIsRefused) {
   const ImageServer test(ImageShape{.height = 1025, .width = 1024, .channels = 1});
-  const ApiAnswer answer = test.draw(request());
+  const ApiAnswer answer = test.draw(image_request());
   EXPECT_EQ(answer.status, 400) << answer.body;
   EXPECT_EQ(answer.error("param"), "size");
   EXPECT_THAT(answer.error("message"), StartsWith("size is 1049600"));
@@ -301,7 +302,7 @@ TEST(Images, AreCountedBeforeTheyAreMade) {
   const ImageShape large = {.height = 1000, .width = 1000, .channels = 1};
   const ImageServer test(large, {.call_bytes = 16 << 20});
   for (const bool stream : {false, true}) {
-    Json body = request();
+    Json body = image_request();
     body.update({{"n", 2}, {"stream", stream}});
     const ApiAnswer answer = test.draw(body);
     EXPECT_EQ(answer.status, 400) << answer.body;
@@ -314,7 +315,7 @@ TEST(Images, AreCountedBeforeTheyAreMade) {
 TEST(Images, RowsAreCountedBeforeTheyAreMade) {
   const ImageShape narrow = {.height = 16000, .width = 1, .channels = 1};
   const ImageServer test(narrow, {.call_bytes = 8 << 20});
-  Json body = request();
+  Json body = image_request();
   EXPECT_EQ(test.draw(body).status, 200);
   body.update({{"stream", true}, {"rows", true}});
   EXPECT_EQ(test.draw(body).error("code"), "call_bytes");
@@ -324,10 +325,10 @@ TEST(Images, AClientThatGoesEndsItsCallAtOnce) {
   const ImageServer test({.height = 1000, .width = 1000, .channels = 1}, {},
                          [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
   for (const bool stream : {false, true}) {
-    Json body = request();
+    Json body = image_request();
     body.update({{"n", 3}, {"stream", stream}, {"rows", stream}});
     HttpClient one = test.client();
-    one.send(OpenAiServer::request("POST", kPath, body.dump()));
+    one.send(OpenAiServer::request("POST", kImagesPath, body.dump()));
     EXPECT_TRUE(eventually([&] { return test.sessions_free() == 5; }));
     if (stream) {
       EXPECT_EQ(one.read(15), "HTTP/1.1 200 OK");
@@ -339,10 +340,10 @@ TEST(Images, AClientThatGoesEndsItsCallAtOnce) {
 
 TEST(Images, AFullPoolIsReportedBeforeAStreamBegins) {
   const ImageServer test({.height = 1000, .width = 1000, .channels = 1});
-  Json body = request();
+  Json body = image_request();
   body.update({{"n", 8}, {"stream", true}});
   HttpClient holder = test.client();
-  holder.send(OpenAiServer::request("POST", kPath, body.dump()));
+  holder.send(OpenAiServer::request("POST", kImagesPath, body.dump()));
   EXPECT_THAT(holder.read(15), StartsWith("HTTP/1.1 200 OK"));
   body["n"] = 1;
   const ApiAnswer refused = test.draw(body);
@@ -354,14 +355,14 @@ TEST(Images, AFullPoolIsReportedBeforeAStreamBegins) {
 TEST(Images, WaitForAStateAsCompletionsDo) {
   ImageServer test({.height = 1000, .width = 1000, .channels = 1});
   test.state.http_queue_time = std::chrono::minutes(5);
-  Json body = request();
+  Json body = image_request();
   body.update({{"n", 8}, {"stream", true}});
   HttpClient holder = test.client();
-  holder.send(OpenAiServer::request("POST", kPath, body.dump()));
+  holder.send(OpenAiServer::request("POST", kImagesPath, body.dump()));
   EXPECT_THAT(holder.read(15), StartsWith("HTTP/1.1 200 OK"));
   body["n"] = 1;
   HttpClient one = test.client();
-  one.send(OpenAiServer::request("POST", kPath, body.dump()));
+  one.send(OpenAiServer::request("POST", kImagesPath, body.dump()));
   const auto& engine = *test.state.models.all()->begin()->second->engine;
   EXPECT_TRUE(eventually([&] { return engine.stats().waiting == 1; }));
   holder.reset();
@@ -372,10 +373,10 @@ TEST(Images, WaitForAStateAsCompletionsDo) {
 TEST(Images, ADrainEndsAStreamWithAnError) {
   ImageServer test({.height = 1000, .width = 1000, .channels = 1}, {},
                    [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
-  Json body = request();
+  Json body = image_request();
   body["stream"] = true;
   HttpClient one = test.client();
-  one.send(OpenAiServer::request("POST", kPath, body.dump()));
+  one.send(OpenAiServer::request("POST", kImagesPath, body.dump()));
   EXPECT_TRUE(eventually([&] { return test.sessions_free() == 7; }));
   test.state.calls.end_all({Code::kUnavailable, "the server is shutting down"});
   EXPECT_THAT(one.response().body,
@@ -384,7 +385,7 @@ TEST(Images, ADrainEndsAStreamWithAnError) {
 
 TEST(Images, HaveALineInTheLog) {
   const ImageServer test;
-  EXPECT_EQ(test.draw(request()).status, 200);
+  EXPECT_EQ(test.draw(image_request()).status, 200);
   EXPECT_TRUE(eventually([&] { return test.state.calls.count() == 0; }));
   EXPECT_THAT(test.log_text.str(), HasSubstr("rpc=openai.images model=fake"));
 }

@@ -18,6 +18,8 @@
 
 namespace runnel {
 
+inline const std::string kChatPath = "/v1/chat/completions";
+
 struct ApiAnswer {
   int status = 0;
   std::string head;
@@ -64,7 +66,7 @@ class OpenAiServer {
 
 // The spec of the model.
 Spec byte_spec();
-// What the fake model of byte_spec() samples after `prompt` with seed 7.
+// The values that the fake model of byte_spec() samples after `prompt` with seed 7.
 std::vector<int32_t> expected_values(const std::vector<int32_t>& prompt, int count,
                                      uint32_t sample = 0);
 // The text of values of byte_spec().

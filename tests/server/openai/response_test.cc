@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const std::string kPath = "/v1/responses";
+const std::string kResponsesPath = "/v1/responses";
 
 Json request(int64_t tokens) {
   return {{"input", "HI"}, {"max_output_tokens", tokens}, {"seed", 7}};
@@ -37,7 +37,7 @@ Json chat(const OpenAiServer& test, Json body) {
 // The events of a stream. Checks that they are numbered, and that each is named by its type.
 std::vector<Json> events_of(const OpenAiServer& test, const Json& body) {
   std::vector<Json> events;
-  for (const std::string& text : test.stream(body, kPath)) {
+  for (const std::string& text : test.stream(body, kResponsesPath)) {
     events.push_back(Json::parse(text));
     EXPECT_EQ(events.back()["sequence_number"], events.size() - 1);
   }
@@ -72,7 +72,7 @@ void expect_deltas_make_items(const std::vector<Json>& events) {
 
 TEST(Response, AnAnswerEqualsThatOfTheChat) {
   const OpenAiServer test({}, chat_model());
-  const ApiAnswer answer = test.post(kPath, request(20));
+  const ApiAnswer answer = test.post(kResponsesPath, request(20));
   ASSERT_EQ(answer.status, 200) << answer.body;
   const Json& body = answer.body;
   EXPECT_EQ(body["object"], "response");
@@ -115,7 +115,7 @@ TEST(Response, AStreamReportsHowTheAnswerGrows) {
   expect_deltas_make_items(events);
   EXPECT_EQ(events[0]["response"]["status"], "in_progress");
   EXPECT_EQ(events[0]["response"]["output"], Json::array());
-  const Json whole = test.post(kPath, request(60)).body;
+  const Json whole = test.post(kResponsesPath, request(60)).body;
   const Json& last = events.back()["response"];
   EXPECT_EQ(last["output"][0]["content"], whole["output"][0]["content"]);
   EXPECT_EQ(last["usage"], whole["usage"]);
@@ -124,7 +124,7 @@ TEST(Response, AStreamReportsHowTheAnswerGrows) {
 
 TEST(Response, AnEndOfATurnCompletesTheResponse) {
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of("x\n[U]")));
-  const Json answer = test.post(kPath, request(9)).body;
+  const Json answer = test.post(kResponsesPath, request(9)).body;
   EXPECT_EQ(answer["status"], "completed");
   EXPECT_EQ(answer["incomplete_details"], Json());
   EXPECT_EQ(answer["output"][0]["status"], "completed");
@@ -142,7 +142,7 @@ TEST(Response, LogProbsAreThoseOfTheContent) {
   plain["top_logprobs"] = 2;
   const Json expected = chat(test, plain)["logprobs"]["content"];
   EXPECT_EQ(expected.size(), 12U);
-  EXPECT_EQ(test.post(kPath, body).body["output"][0]["content"][0]["logprobs"], expected);
+  EXPECT_EQ(test.post(kResponsesPath, body).body["output"][0]["content"][0]["logprobs"], expected);
   Json told = Json::array();
   for (const Json& event : events_of(test, body)) {
     if (event["type"] == "response.output_text.done") {
@@ -158,7 +158,7 @@ TEST(Response, ThinkingIsAnItem) {
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of("<think>a</think>b")));
   Json body = request(2);
   body["include"] = {"message.output_text.logprobs"};
-  const Json answer = test.post(kPath, body).body;
+  const Json answer = test.post(kResponsesPath, body).body;
   ASSERT_EQ(answer["output"].size(), 2U);
   EXPECT_EQ(answer["output"][0]["type"], "reasoning");
   EXPECT_EQ(answer["output"][0]["status"], "completed");
@@ -184,7 +184,7 @@ TEST(Response, CallsAreItems) {
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(call)));
   Json body = request(2);
   body["tools"] = {{{"type", "function"}, {"name", "f"}}};
-  const Json answer = test.post(kPath, body).body;
+  const Json answer = test.post(kResponsesPath, body).body;
   ASSERT_EQ(answer["output"].size(), 2U);
   const Json& made = answer["output"][0];
   EXPECT_EQ(made["type"], "function_call");
@@ -207,7 +207,7 @@ TEST(Response, CallsAreItems) {
                    {{"type", "function_call_output"},
                     {"call_id", events.back()["response"]["output"][0]["call_id"]},
                     {"output", "3"}}};
-  EXPECT_EQ(test.post(kPath, body).status, 200);
+  EXPECT_EQ(test.post(kResponsesPath, body).status, 200);
 }
 
 TEST(Response, ASingleToolCallCompletesTheResponse) {
@@ -217,7 +217,7 @@ TEST(Response, ASingleToolCallCompletesTheResponse) {
   Json body = request(kMost);
   body["tools"] = {{{"type", "function"}, {"name", "f"}}};
   body["parallel_tool_calls"] = false;
-  const Json answer = test.post(kPath, body).body;
+  const Json answer = test.post(kResponsesPath, body).body;
   EXPECT_EQ(answer["status"], "completed");
   EXPECT_EQ(answer["output"].size(), 1U);
   EXPECT_LT(answer["usage"]["output_tokens"], kMost);
@@ -281,7 +281,7 @@ bool holds_more(const std::string& path, const Json& plain, const Json& fields, 
 TEST(Response, WhatARequestKeepsIsCountedUntilItsAnswerEnds) {
   const std::string text(30'000, 'x');
   // The answer repeats it: in the first events of a stream, and in the last one.
-  EXPECT_TRUE(holds_more(kPath, request(100), {{"metadata", {{"a", text}}}}, 150'000));
+  EXPECT_TRUE(holds_more(kResponsesPath, request(100), {{"metadata", {{"a", text}}}}, 150'000));
   const Json plain = {
       {"messages", {{{"role", "user"}, {"content", "HI"}}}}, {"max_tokens", 100}, {"seed", 7}};
   const Json tool = {{"type", "function"}, {"function", {{"name", "f"}, {"description", text}}}};
@@ -294,7 +294,7 @@ TEST(Response, AStreamThatFailsEndsWithAnEvent) {
   Json body = request(1 << 19);
   body["stream"] = true;
   HttpClient one = test.client();
-  one.send(OpenAiServer::request("POST", kPath, body.dump(), "Connection: close\r\n"));
+  one.send(OpenAiServer::request("POST", kResponsesPath, body.dump(), "Connection: close\r\n"));
   std::string text = one.read(4096);  // the server still holds the rest
   test.state.calls.end_all({Code::kUnavailable, "the server is shutting down"});
   text += one.read_all();
@@ -307,15 +307,15 @@ TEST(Response, RefusalsUseTheFieldNamesOfTheEndpoint) {
   const OpenAiServer test({}, chat_model());
   Json body = request(5);
   body["input"] = "~";  // not a value of the model
-  EXPECT_EQ(test.post(kPath, body).error("param"), "input");
+  EXPECT_EQ(test.post(kResponsesPath, body).error("param"), "input");
   body = request(int64_t{1} << 39);
-  EXPECT_EQ(test.post(kPath, body).error("param"), "max_output_tokens");
+  EXPECT_EQ(test.post(kResponsesPath, body).error("param"), "max_output_tokens");
   body = request(5);
   body["model"] = "other";
-  EXPECT_EQ(test.post(kPath, body).error("code"), "model_not_found");
+  EXPECT_EQ(test.post(kResponsesPath, body).error("code"), "model_not_found");
   body = request(5);
   body["previous_response_id"] = "resp_1";
-  const ApiAnswer unknown = test.post(kPath, body);
+  const ApiAnswer unknown = test.post(kResponsesPath, body);
   EXPECT_EQ(unknown.status, 404);
   EXPECT_EQ(unknown.error("param"), "previous_response_id");
   EXPECT_EQ(unknown.error("code"), "previous_response_not_found");
@@ -325,26 +325,26 @@ TEST(Response, ALaterRequestContinuesAnAnswer) {
   const OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of("x\n[U]")));
   Json body = request(9);
   body["instructions"] = "BE BRIEF";
-  const Json first = test.post(kPath, body).body;
+  const Json first = test.post(kResponsesPath, body).body;
   Json next = request(9);
   next["input"] = "AND?";
   next["previous_response_id"] = first["id"];
   // Both branches continue the same answer, without its instructions.
   for (const bool streams : {false, true}) {
     const Json answer =
-        streams ? events_of(test, next).back()["response"] : test.post(kPath, next).body;
+        streams ? events_of(test, next).back()["response"] : test.post(kResponsesPath, next).body;
     ASSERT_EQ(answer["status"], "completed") << answer;
     EXPECT_EQ(answer["previous_response_id"], first["id"]);
     Json whole = request(9);
     whole["input"] = {{{"role", "user"}, {"content", "HI"}},
                       first["output"][0],
                       {{"role", "user"}, {"content", "AND?"}}};
-    const Json expected = test.post(kPath, whole).body;
+    const Json expected = test.post(kResponsesPath, whole).body;
     EXPECT_EQ(answer["usage"]["input_tokens"], expected["usage"]["input_tokens"]);
     EXPECT_EQ(answer["output"][0]["content"], expected["output"][0]["content"]);
     Json third = request(9);
     third["previous_response_id"] = answer["id"];
-    EXPECT_GT(test.post(kPath, third).body["usage"]["input_tokens"],
+    EXPECT_GT(test.post(kResponsesPath, third).body["usage"]["input_tokens"],
               answer["usage"]["input_tokens"]);
   }
 }
@@ -356,10 +356,10 @@ TEST(Response, ALaterRequestReadsOnlyTheNewItems) {
   const OpenAiServer test({}, chat_model(kChatTemplate, Tokenizer::of_bytes(), options));
   Json body = request(6);
   body["input"] = "WHAT IS IT THAT RUNS?";
-  const Json first = test.post(kPath, body).body["usage"];
+  const Json first = test.post(kResponsesPath, body).body["usage"];
   EXPECT_EQ(first["input_tokens_details"]["cached_tokens"], 0);
-  body["previous_response_id"] = test.post(kPath, body).body["id"];
-  const Json second = test.post(kPath, body).body["usage"];
+  body["previous_response_id"] = test.post(kResponsesPath, body).body["id"];
+  const Json second = test.post(kResponsesPath, body).body["usage"];
   // All except the line feed before the generation prompt "[A]", which could merge with other text.
   EXPECT_GE(second["input_tokens_details"]["cached_tokens"].get<int64_t>(),
             first["input_tokens"].get<int64_t>() - 4);
@@ -369,9 +369,9 @@ TEST(Response, ALaterRequestReadsOnlyTheNewItems) {
 TEST(Response, IsKeptForAnHourAfterItsLastUse) {
   Clock clock{TimePoint(std::chrono::seconds(1000))};
   const OpenAiServer test(OpenAiServer::Options{.clock = clock}, chat_model());
-  const Json answer = test.post(kPath, request(5)).body;
+  const Json answer = test.post(kResponsesPath, request(5)).body;
   EXPECT_EQ(answer["created_at"], 1000);
-  const std::string path = kPath + "/" + answer["id"].get<std::string>();
+  const std::string path = kResponsesPath + "/" + answer["id"].get<std::string>();
   const ApiAnswer first = test.get(path);
   EXPECT_EQ(first.status, 200);
   EXPECT_THAT(first.head, HasSubstr("Date: Thu, 01 Jan 1970 00:16:40 GMT\r\n"));
@@ -385,8 +385,8 @@ TEST(Response, IsKeptForAnHourAfterItsLastUse) {
 
 TEST(Response, AStoredResponseIsThereUntilItIsDeleted) {
   const OpenAiServer test({}, chat_model());
-  const Json answer = test.post(kPath, request(5)).body;
-  const std::string path = kPath + "/" + answer["id"].get<std::string>();
+  const Json answer = test.post(kResponsesPath, request(5)).body;
+  const std::string path = kResponsesPath + "/" + answer["id"].get<std::string>();
   EXPECT_EQ(test.get(path).body, answer);
   const auto remove = [&] { return test.ask(OpenAiServer::request("DELETE", path)); };
   EXPECT_EQ(remove().body, Json({{"id", answer["id"]}, {"object", "response"}, {"deleted", true}}));
@@ -394,9 +394,9 @@ TEST(Response, AStoredResponseIsThereUntilItIsDeleted) {
   EXPECT_EQ(test.get(path).status, 404);
   Json body = request(5);
   body["store"] = false;
-  const Json forgotten = test.post(kPath, body).body;
+  const Json forgotten = test.post(kResponsesPath, body).body;
   EXPECT_EQ(forgotten["store"], false);
-  EXPECT_EQ(test.get(kPath + "/" + forgotten["id"].get<std::string>()).status, 404);
+  EXPECT_EQ(test.get(kResponsesPath + "/" + forgotten["id"].get<std::string>()).status, 404);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ std::string document(int64_t samples = limits::kSamples.default_value,
 Json components(const char* kind) { return Json::parse(document())["components"][kind]; }
 
 // The types that a schema allows.
-std::set<std::string> types_of(const Json& schema) {
+std::set<std::string> allowed_types(const Json& schema) {
   const Json types = schema.value("type", Json());
   if (types.is_string()) return {types.get<std::string>()};
   return types.is_array() ? types.get<std::set<std::string>>() : std::set<std::string>();
@@ -90,7 +90,7 @@ TEST(OpenApiBounds, OfNumbersMatchTheCode) {
   for (const auto& [name, schema] : schemas.items()) {
     if (!name.ends_with("Request")) continue;
     for (const auto& [key, property] : schema["properties"].items()) {
-      const std::set<std::string> types = types_of(property);
+      const std::set<std::string> types = allowed_types(property);
       if (!types.contains("number") && !types.contains("integer")) continue;
       ASSERT_TRUE(known_bounds().contains(key)) << name << " " << key;
       Bounds bounds = known_bounds().at(key);

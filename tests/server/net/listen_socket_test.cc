@@ -1,0 +1,75 @@
+#include "server/net/listen_socket.h"
+
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/base/test_files.h"
+
+namespace runnel {
+namespace {
+
+constexpr int kCannotTry = 77;
+
+TEST(ListenSocket, KnowsWhetherOtherMachinesReachIt) {
+  EXPECT_TRUE(listen_on("127.0.0.1:0")->on_loopback);
+  EXPECT_TRUE(listen_on("localhost:0")->on_loopback);
+  EXPECT_FALSE(listen_on("0.0.0.0:0")->on_loopback);
+  EXPECT_FALSE(listen_on("[::]:0")->on_loopback);
+}
+
+// Gives this process a network of its own, in which the system chooses ports between 40000 and
+// 40007, and a hosts file of its own. False if this user may not.
+bool enter_small_network(const std::string& hosts) {
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS) != 0) return false;
+  if (mount(hosts.c_str(), "/etc/hosts", nullptr, MS_BIND, nullptr) != 0) return false;
+  const Descriptor any(socket(AF_INET, SOCK_DGRAM, 0));
+  ifreq loopback{};
+  std::string("lo").copy(loopback.ifr_name, IFNAMSIZ - 1);
+  loopback.ifr_flags = IFF_UP;
+  if (ioctl(any.get(), SIOCSIFFLAGS, &loopback) != 0) return false;
+  std::ofstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  range << "40000 40007" << std::flush;
+  return range.good();
+}
+
+// Returns the exit code of a process in which 40007 is the only port that is free at both addresses
+// of the name "two".
+int listen_where_one_port_is_free(const std::string& hosts) {
+  if (!enter_small_network(hosts)) return kCannotTry;
+  std::vector<ListenSockets> others;
+  for (int port = 40000; port < 40007; ++port) {
+    const std::string host = port % 2 == 0 ? "127.0.0.1:" : "127.0.0.2:";
+    others.push_back(listen_on(host + std::to_string(port)).value());
+  }
+  for (int i = 0; i < 10; ++i) {  // the system chooses at random
+    const Result<ListenSockets> both = listen_on("two:0");
+    if (!both.ok() || both->sockets.size() != 2 || both->address != "two:40007") return 1;
+  }
+  others.push_back(listen_on("127.0.0.2:40007").value());
+  return listen_on("two:0").ok() ? 2 : 0;
+}
+
+TEST(ListenSocket, ChoosesAPortThatIsFreeAtAllAddressesOfAName) {
+  const TestFolder folder;
+  const std::string hosts = folder.write("hosts", "127.0.0.1 two\n127.0.0.2 two\n");
+  const pid_t child = fork();
+  if (child == 0) _exit(listen_where_one_port_is_free(hosts));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kCannotTry) GTEST_SKIP() << "this user may not make a network";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+}  // namespace runnel
