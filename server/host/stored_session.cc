@@ -272,6 +272,7 @@ Result<StateImage> StoredSession::read_state(const StoreThreads::Progress& progr
   const StateTarget target = {.spec = model_->engine->spec(),
                               .layout = model_->engine->layout(),
                               .model = model_->state_digest,
+                              .needs_seal = kept_.store().needs_seals(),
                               .keys = keys,
                               .caller = caller_.name,
                               .now = context.clock.unix_time()};
