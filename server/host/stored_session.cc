@@ -25,6 +25,7 @@ constexpr int kMostTries = 10000;
 constexpr int kMostLooks = 3;
 // A call that has run is saved even if the engine has no room for new calls.
 constexpr bool kAdmitted = true;
+constexpr bool kKeepsSubnormal = true;
 
 bool is_resting(const SessionInfo& info) {
   return info.state == SessionPhase::kNew || info.state == SessionPhase::kIdle;
@@ -281,7 +282,7 @@ Result<StateImage> StoredSession::read_state(const StoreThreads::Progress& progr
         const Status status = check_state(header, target);
         return status.ok() ? Result<StateLayout>(target.layout) : Result<StateLayout>(status);
       },
-      keys);
+      keys, kKeepsSubnormal);
   const Status loaded = kept_.store().load(key_, record_, [&](auto bytes) {
     progress();
     return reader.add(bytes);
