@@ -587,9 +587,10 @@ void StoredSession::lose() {
     std::lock_guard lock(mutex_);
     if (stage_ != Stage::kOpen) return;
     stage_ = Stage::kLost;
+    // With the lock held, or this call could end first, and the copy of the next call be deleted.
+    kept_.note_copy(key_, {});
+    drop_copy([](const Status&) {});
   }
-  kept_.note_copy(key_, {});
-  drop_copy([](const Status&) {});
   if (use_.on_lost) use_.on_lost(lost_session(use_.id));
 }
 
