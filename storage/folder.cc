@@ -19,6 +19,7 @@ namespace {
 
 constexpr auto kLockPause = std::chrono::milliseconds(1);
 constexpr size_t kPieceBytes = 256 << 10;
+constexpr size_t kMostUnsynced = size_t{16} << 20;  // of a new file that must be durable
 constexpr mode_t kPrivate = 0700;
 
 // Repeats a system call if a signal has interrupted it.
@@ -168,8 +169,14 @@ Status Folder::write_new(const std::string& name, const std::function<std::strin
                   O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   }));
   if (file.descriptor() < 0) return failed("make", name, errno);
+  // One sync of a large state would take longer than a call may wait for a piece.
+  size_t unsynced = 0;
   for (std::string piece = next(); !piece.empty(); piece = next()) {
     if (Status s = write_all(file.descriptor(), piece, name); !s.ok()) return s;
+    unsynced += piece.size();
+    if (!durable || unsynced < kMostUnsynced) continue;
+    if (disk_.sync_file(file.descriptor()) != 0) return failed("sync", name, errno);
+    unsynced = 0;
   }
   return finish(std::move(file), name, durable);
 }

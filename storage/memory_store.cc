@@ -23,7 +23,11 @@ void put(MemoryShelf::Entry& entry, int64_t position, std::string state) {
 
 MemoryStore::MemoryStore(std::shared_ptr<MemoryShelf> shelf, const StoreTimes& times,
                          const Clock& clock)
-    : shelf_(std::move(shelf)), times_(times), clock_(clock), replica_(new_replica()) {}
+    : shelf_(std::move(shelf)),
+      times_(times),
+      clock_(clock),
+      replica_(new_replica()),
+      needs_seals_(shelf_->needs_seals) {}
 
 // With the lock held.
 MemoryShelf::Entry* MemoryStore::find(const std::string& key) {

@@ -21,6 +21,7 @@ struct MemoryShelf {
 
   std::mutex mutex;
   std::map<std::string, Entry> entries;  // by key
+  bool needs_seals = false;              // Store::needs_seals() of later MemoryStores
 };
 
 class MemoryStore final : public Store {
@@ -29,6 +30,7 @@ class MemoryStore final : public Store {
   MemoryStore(std::shared_ptr<MemoryShelf> shelf, const StoreTimes& times, const Clock& clock);
 
   const std::string& replica() const override { return replica_; }
+  bool needs_seals() const override { return needs_seals_; }
   Result<Begun> begin(const std::string& key, const Claim& claim) override;
   Result<std::optional<Record>> look(const std::string& key) override;
   Status load(const std::string& key, const Record& record, const StateSink& sink) override;
@@ -51,6 +53,7 @@ class MemoryStore final : public Store {
   const StoreTimes times_;
   const Clock& clock_;
   const std::string replica_;
+  const bool needs_seals_;
 };
 
 }  // namespace runnel

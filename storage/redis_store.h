@@ -31,6 +31,7 @@ class RedisStore final : public Store {
                                                   const Clock& clock);
 
   const std::string& replica() const override { return replica_; }
+  bool needs_seals() const override { return true; }
   Result<Begun> begin(const std::string& key, const Claim& claim) override;
   Result<std::optional<Record>> look(const std::string& key) override;
   Status load(const std::string& key, const Record& record, const StateSink& sink) override;

@@ -43,6 +43,9 @@ class Store {
 
   // A name for this object. No other object that uses the store has, or will ever have, this name.
   virtual const std::string& replica() const = 0;
+  // Whether others than the servers may write to the store. A state that is loaded from it must
+  // then have a seal.
+  virtual bool needs_seals() const { return false; }
 
   // Begins a call that changes a session. The owner of `claim` is replica(), "/" and any text. A
   // replica may begin a call of a session only after its last call of this session has ended, so

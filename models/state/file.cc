@@ -404,8 +404,8 @@ void StateWriter::append_piece(std::string& out, size_t most) {
 
 // --- Reading ---
 
-StateReader::StateReader(Accept accept, const SealKeys* keys)
-    : accept_(std::move(accept)), keys_(keys) {}
+StateReader::StateReader(Accept accept, const SealKeys* keys, bool keeps_subnormal)
+    : accept_(std::move(accept)), keys_(keys), keeps_subnormal_(keeps_subnormal) {}
 
 // Returns true once `count` bytes have been gathered.
 bool StateReader::gather(std::span<const std::byte>& bytes, size_t count) {
@@ -518,7 +518,8 @@ Status StateReader::take_checksum() {
                    hex32(checksum_) + ", and the file says " + hex32(number_of(found)));
   }
   seal_->add(std::as_bytes(std::span(found)));
-  const PartNumbers numbers = flush_subnormals(part, image_.bytes);
+  const PartNumbers numbers =
+      keeps_subnormal_ ? examine_numbers(part, image_.bytes) : flush_subnormals(part, image_.bytes);
   if (!numbers.finite) {
     return refused("has a number in part " + quote(part.name) + " that is not finite");
   }

@@ -85,8 +85,9 @@ class StateReader {
   // layout must have the parts of the header.
   using Accept = std::function<Result<StateLayout>(const StateHeader&)>;
   // The seal of a file is checked if its key is among `keys`, which may be null. `accept` is called
-  // with the header. `keys` must outlive the reader.
-  StateReader(Accept accept, const SealKeys* keys);
+  // with the header. `keys` must outlive the reader. Subnormal numbers become zeros, unless
+  // `keeps_subnormal`: a server has computed the state, and its bits must stay.
+  StateReader(Accept accept, const SealKeys* keys, bool keeps_subnormal = false);
 
   // Takes the next bytes. INVALID_ARGUMENT if they are damaged or are not a state file, or the
   // status of `accept`. After an error nothing more may be added. Memory is allocated once, for a
@@ -98,7 +99,7 @@ class StateReader {
 
   // The header. None until add() has accepted it.
   const std::optional<StateHeader>& header() const { return header_; }
-  // How many numbers were flushed to zero because they were subnormal.
+  // How many numbers were subnormal.
   int64_t subnormal() const { return subnormal_; }
 
  private:
@@ -114,6 +115,7 @@ class StateReader {
 
   const Accept accept_;
   const SealKeys* const keys_;
+  const bool keeps_subnormal_;
   const SealKey* key_ = nullptr;  // of the file's seal
   Stage stage_ = Stage::kStart;
   std::string gathered_;

@@ -92,16 +92,22 @@ void flush(std::span<std::byte> numbers) {
 }
 
 template <typename Type>
-PartNumbers flush_numbers(const StatePart& part, std::span<std::byte> state) {
+PartNumbers examine(const StatePart& part, std::span<std::byte> state, bool flushes) {
   PartNumbers found;
   PartWalk walk(part, state);
   for (auto block = walk.next(kBlockBytes); !block.empty(); block = walk.next(kBlockBytes)) {
     const PartNumbers here = look_at<Type>(block);
-    if (here.subnormal > 0) flush<Type>(block);
+    if (flushes && here.subnormal > 0) flush<Type>(block);
     found.subnormal += here.subnormal;
     found.finite = found.finite && here.finite;
   }
   return found;
+}
+
+PartNumbers examine(const StatePart& part, std::span<std::byte> state, bool flushes) {
+  if (part.type == DType::kF32) return examine<Fp32>(part, state, flushes);
+  if (part.type == DType::kBF16) return examine<Bf16>(part, state, flushes);
+  return {};
 }
 
 }  // namespace
@@ -192,9 +198,11 @@ std::span<std::byte> PartWalk::next(int64_t most) {
 }
 
 PartNumbers flush_subnormals(const StatePart& part, std::span<std::byte> state) {
-  if (part.type == DType::kF32) return flush_numbers<Fp32>(part, state);
-  if (part.type == DType::kBF16) return flush_numbers<Bf16>(part, state);
-  return {};
+  return examine(part, state, true);
+}
+
+PartNumbers examine_numbers(const StatePart& part, std::span<std::byte> state) {
+  return examine(part, state, false);
 }
 
 }  // namespace runnel

@@ -53,7 +53,7 @@ class PartWalk {
   int64_t at_ = 0;     // offset in that entry
 };
 
-// The findings of flush_subnormals() in a part.
+// The findings of flush_subnormals() or examine_numbers() in a part.
 struct PartNumbers {
   bool finite = true;
   int64_t subnormal = 0;
@@ -62,5 +62,7 @@ struct PartNumbers {
 // Examines every number of a part of fp32 or bf16, and flushes subnormal numbers to zero, because
 // they would make steps many times slower. A subnormal bf16 number is also one when widened.
 PartNumbers flush_subnormals(const StatePart& part, std::span<std::byte> state);
+// The same, but changes no number.
+PartNumbers examine_numbers(const StatePart& part, std::span<std::byte> state);
 
 }  // namespace runnel

@@ -25,6 +25,7 @@ constexpr int kMostTries = 10000;
 constexpr int kMostLooks = 3;
 // A call that has run is saved even if the engine has no room for new calls.
 constexpr bool kAdmitted = true;
+constexpr bool kKeepsSubnormal = true;
 
 bool is_resting(const SessionInfo& info) {
   return info.state == SessionPhase::kNew || info.state == SessionPhase::kIdle;
@@ -272,6 +273,7 @@ Result<StateImage> StoredSession::read_state(const StoreThreads::Progress& progr
   const StateTarget target = {.spec = model_->engine->spec(),
                               .layout = model_->engine->layout(),
                               .model = model_->state_digest,
+                              .needs_seal = kept_.store().needs_seals(),
                               .keys = keys,
                               .caller = caller_.name,
                               .now = context.clock.unix_time()};
@@ -280,7 +282,7 @@ Result<StateImage> StoredSession::read_state(const StoreThreads::Progress& progr
         const Status status = check_state(header, target);
         return status.ok() ? Result<StateLayout>(target.layout) : Result<StateLayout>(status);
       },
-      keys);
+      keys, kKeepsSubnormal);
   const Status loaded = kept_.store().load(key_, record_, [&](auto bytes) {
     progress();
     return reader.add(bytes);
@@ -585,9 +587,10 @@ void StoredSession::lose() {
     std::lock_guard lock(mutex_);
     if (stage_ != Stage::kOpen) return;
     stage_ = Stage::kLost;
+    // With the lock held, or this call could end first, and the copy of the next call be deleted.
+    kept_.note_copy(key_, {});
+    drop_copy([](const Status&) {});
   }
-  kept_.note_copy(key_, {});
-  drop_copy([](const Status&) {});
   if (use_.on_lost) use_.on_lost(lost_session(use_.id));
 }
 

@@ -23,6 +23,7 @@ class FaultyStore final : public Store {
       : store_(std::move(store)), before_(std::move(before)), after_(std::move(after)) {}
 
   const std::string& replica() const override { return store_->replica(); }
+  bool needs_seals() const override { return store_->needs_seals(); }
   Result<Begun> begin(const std::string& key, const Claim& claim) override {
     if (Status s = before_("begin"); !s.ok()) return s;
     return told("begin", store_->begin(key, claim));

@@ -279,6 +279,7 @@ TEST_F(LyingRedisTest, AnEndlessStateIsReadUntilItsReaderRefusesIt) {
     });
   });
   EXPECT_EQ(status.message(), "enough");
+  EXPECT_TRUE(store_->needs_seals()) << "of a state that is not endless";
   for (const char* const lie : {"+OK\r\n", ":3\r\n", "*0\r\n"}) {
     tell([=](const auto&) { return lie; });
     status =

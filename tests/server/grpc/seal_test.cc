@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "config/key_file.h"
+#include "storage/memory_store.h"
 #include "tests/base/test_files.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
@@ -151,6 +153,29 @@ TEST_F(SealTest, AFileExpires) {
   create(unsealed, "");
   EXPECT_EQ(save(unsealed, "", file, for_a_minute).error_code(), kPrecondition);
   EXPECT_TRUE(save(unsealed, "", file, [](auto& request) { request.set_any_owner(true); }).ok());
+}
+
+// Whoever can write to the store can also write a state without a seal, and its checksum.
+TEST_F(SealTest, AStoreWhereOthersMayWriteNeedsSeals) {
+  const auto shelf = std::make_shared<MemoryShelf>();
+  const auto generate = [&](const std::string& seal_keys, bool needs_seals) {
+    shelf->needs_seals = needs_seals;
+    ServerOptions all = options(seal_keys);
+    all.host.storage.log_bytes = 0;  // each call writes a state
+    all.host.storage.store =
+        std::make_shared<MemoryStore>(shelf, StoreSettings().times, real_clock());
+    TestServer test(served_bundle(small_symbol_spec(), 1), all);
+    if (shelf->entries.empty()) create(test, "");
+    v1::GenerateRequest request = generate_request({1, 2}, 3);
+    request.mutable_origin()->set_session("a");
+    return test.generate(request).status;
+  };
+  ASSERT_TRUE(generate("", false).ok());  // the state has no seal
+  const grpc::Status refused = generate(seal_key('a'), true);
+  EXPECT_EQ(refused.error_code(), kPrecondition);
+  EXPECT_THAT(refused.error_message(), HasSubstr("is not sealed"));
+  EXPECT_TRUE(generate(seal_key('a'), false).ok()) << "the call was refused, and changed nothing";
+  EXPECT_TRUE(generate(seal_key('a'), true).ok()) << "this state has a seal";
 }
 
 }  // namespace

@@ -6,11 +6,16 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <future>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include "engine/rewinds.h"
 #include "models/state/file.h"
+#include "server/calls/session_changes.h"
 #include "server/process/http_routes.h"
+#include "storage/memory_store.h"
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
 #include "tests/server/http/http_client.h"
@@ -224,6 +229,39 @@ TEST(SessionState, AnotherModelAndAnotherNumericsIdAreRefused) {
   EXPECT_EQ(load(test, write()).error_code(), kPrecondition);
   EXPECT_EQ(field_of(load(test, write())), "allow_inexact");
   EXPECT_TRUE(load(test, write(), {.id = "other", .allow_inexact = true}).ok());
+}
+
+// Another server continues the session with the same bits, so it does not flush its state.
+TEST(SessionState, ASessionInAStoreKeepsItsSmallNumbers) {
+  const auto shelf = std::make_shared<MemoryShelf>();
+  const auto server = [&] {
+    ServerOptions options;
+    options.host.storage.store =
+        std::make_shared<MemoryStore>(shelf, StoreSettings().times, real_clock());
+    return std::make_unique<TestServer>(served_bundle(small_symbol_spec(), 1), options);
+  };
+  const auto model = [](TestServer& test) { return *test.server.models().find({}, ""); };
+  const auto state_of = [&](TestServer& test, const std::string& id) {
+    auto image = std::make_shared<StateImage>();
+    std::promise<Status> exported;
+    export_session(test.server.context(), model(test), Caller(), id, image,
+                   [&](const auto& moved) { exported.set_value(moved.status()); });
+    EXPECT_TRUE(exported.get_future().get().ok());
+    return image;
+  };
+  const auto one = server();
+  const auto two = server();
+  feed(*one, "a", {1, 2, 3});
+  const auto image = state_of(*one, "a");
+  const float small = 1e-40F;
+  std::memcpy(image->bytes.data(), &small, sizeof(small));
+  std::promise<Status> imported;
+  import_session(one->server.context(), model(*one), Caller(), "b", image,
+                 [&](const auto& made) { imported.set_value(made.status()); });
+  ASSERT_TRUE(imported.get_future().get().ok());
+  float found = 0;
+  std::memcpy(&found, state_of(*two, "b")->bytes.data(), sizeof(found));
+  EXPECT_EQ(found, small);
 }
 
 TEST(SessionState, StoredStatesAreListed) {
