@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -31,7 +32,7 @@ return {now, text}
 )";
 
 // Replaces the record, and puts its session into its list, if the record still has the version
-// ARGV[1]. Returns 1 if it has, else 0.
+// ARGV[1]. Returns 1 and the time of Redis if it has, else 0.
 // - ARGV[2]: the new text of the record, '' to delete the record.
 // - ARGV[3]: milliseconds until the record and its state expire.
 // - ARGV[4]: the epoch of the state.
@@ -45,7 +46,7 @@ return {now, text}
 // than a third of the members can have expired.
 constexpr std::string_view kSwap = R"(
 local text = redis.call('GET', KEYS[1])
-if (text and string.match(text, '^[^\n]*\n?') or '') ~= ARGV[1] then return 0 end
+if (text and string.match(text, '^[^\n]*\n?') or '') ~= ARGV[1] then return {0} end
 local function piece(epoch, n) return KEYS[1] .. ':' .. epoch .. ':' .. n end
 if ARGV[8] ~= '' and ARGV[2] == '' then
   redis.call('ZREM', ARGV[8], ARGV[9])
@@ -71,7 +72,8 @@ else
 end
 n = 0
 while ARGV[5] ~= '' and redis.call('UNLINK', piece(ARGV[5], n)) == 1 do n = n + 1 end
-return 1
+local time = redis.call('TIME')
+return {1, time[1] * 1000 + math.floor(time[2] / 1000)}
 )";
 
 // The ids of sessions in the list KEYS[1], from ARGV[1] on, at most ARGV[2] of them, with one id
@@ -109,6 +111,10 @@ return redis.call('EXISTS', KEYS[1])
 constexpr std::string_view kAlways = "#!lua flags=allow-oom";
 constexpr std::string_view kUnlessFull = "#!lua";
 
+int64_t steady_ms(const Clock& clock) {
+  return std::chrono::floor<std::chrono::milliseconds>(clock.now().time_since_epoch()).count();
+}
+
 std::string name_of(const std::string& key) { return std::string(kPrefix) + key; }
 
 std::string list_name(const std::string& list) { return std::string(kPrefix) + "list:" + list; }
@@ -143,17 +149,28 @@ Status check_policy(RedisClient& client, const std::string& redis) {
 
 // The first line of a record's text, as kSwap finds it. It has the epoch of the last call, its
 // lease, and the lengths of the answer and the log, so no two texts of a record have the same one.
-std::string version_of(const std::string& text) {
+std::string_view version_of(std::string_view text) {
   const size_t end = text.find('\n');
-  return end == text.npos ? text : text.substr(0, end + 1);
+  return text.substr(0, end == text.npos ? end : end + 1);
+}
+
+bool is_time(const RespValue& value) {
+  return value.kind == RespKind::kNumber && value.number >= 0 && value.number <= kMostMs;
+}
+
+// Whether a reply has the form of kSwap's.
+bool is_swapped(const RespValue& reply) {
+  const auto& items = reply.items;
+  if (items.size() != 1 && items.size() != 2) return false;
+  const int64_t expected = items.size() == 2 ? 1 : 0;
+  return items[0].kind == RespKind::kNumber && items[0].number == expected && is_time(items.back());
 }
 
 // Whether a reply has the form of kRead's.
 bool is_seen(const RespValue& reply) {
   const auto& items = reply.items;
   if (items.size() != 1 && items.size() != 2) return false;
-  if (items[0].kind != RespKind::kNumber) return false;
-  if (items[0].number < 0 || items[0].number > kMostMs) return false;
+  if (!is_time(items[0])) return false;
   return std::all_of(items.begin() + 1, items.end(), [](const RespValue& item) {
     return item.kind == RespKind::kBulk && !item.text.empty();
   });
@@ -185,13 +202,36 @@ RedisStore::RedisStore(RedisOptions options, const StoreTimes& times, const Cloc
 
 // --- Records ---
 
-Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string& key) const {
+void RedisStore::note_time(int64_t redis_ms) { ahead_ms_ = redis_ms - steady_ms(clock_); }
+
+// The time of Redis, in milliseconds since 1970, as far as it is known without asking. It is late
+// by no more than the time that Redis took for its last reply.
+int64_t RedisStore::now() const {
+  return clock_.is_virtual() ? clock_.unix_ms() : steady_ms(clock_) + ahead_ms_;
+}
+
+// The record as this store has written it last. None: it has written none, or has forgotten it.
+// Others may have changed the record since, and then swap() does not replace it.
+std::optional<RedisStore::Seen> RedisStore::known(const std::string& key) {
+  auto found = known_.find(key);
+  if (!found || has_expired(found->record, now(), times_.ttl_ms)) return {};
+  Seen seen = {.now = now(), .version = std::move(found->version)};
+  if (!found->record.list.empty()) {
+    seen.list = list_name(found->record.list);
+    seen.member = member_of(found->record, key);
+  }
+  seen.record = std::move(found->record);
+  return seen;
+}
+
+Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string& key) {
   const std::string name = name_of(key);
   const std::array<std::string_view, 4> words = {"EVAL", kRead, "1", name};
   auto reply = client.ask(words, RespKind::kArray);
   if (!reply.ok()) return reply.status();
   if (!is_seen(*reply)) return client.wrong_reply();
   auto& items = reply->items;
+  note_time(items[0].number);
   Seen seen = {.now = clock_.is_virtual() ? clock_.unix_ms() : items[0].number};
   if (items.size() == 1) return seen;
   seen.version = version_of(items[1].text);
@@ -210,9 +250,9 @@ Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string
 
 // Gives the record of `seen` to Redis, with these pieces as its state, if there are any. Returns
 // false, and changes nothing, if Redis no longer has the version of `seen`. `is_new`: there was no
-// session.
+// session. The record is known afterwards if Redis has it.
 Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const Seen& seen,
-                              bool is_new, int64_t old_state, const Pieces& pieces) const {
+                              bool is_new, int64_t old_state, const Pieces& pieces) {
   const Record* const record = seen.record ? &*seen.record : nullptr;
   const int64_t state = record == nullptr ? 0 : record->state;
   const bool drops = old_state != 0 && old_state != state;
@@ -230,26 +270,47 @@ Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const
   const std::array<std::string_view, 13> words = {"EVAL",      script,  "1",   name, seen.version,
                                                   text,        expires, epoch, old,  count,
                                                   pieces.name, list,    member};
-  const auto reply = client.ask(words, RespKind::kNumber);
+  known_.forget(key);
+  const auto reply = client.ask(words, RespKind::kArray);
   if (!reply.ok()) return reply.status();
-  const bool is_form = reply->kind == RespKind::kNumber && reply->number >= 0 && reply->number <= 1;
-  return is_form ? Result<bool>(reply->number == 1) : client.wrong_reply();
+  if (!is_swapped(*reply)) return client.wrong_reply();
+  if (reply->items.size() == 1) return false;
+  note_time(reply->items[1].number);
+  if (record != nullptr) known_.put(key, version_of(text), *record, text.size());
+  return true;
+}
+
+// Applies `change` to `seen`, and returns what it returns. None: Redis no longer has the version of
+// `seen`.
+Result<std::optional<bool>> RedisStore::try_change(RedisClient& client, const std::string& key,
+                                                   Seen& seen, const SeenChange& change,
+                                                   const Pieces& pieces) {
+  const bool is_new = !seen.record;
+  const int64_t old_state = is_new ? 0 : seen.record->state;
+  const bool has_changed = change(seen);
+  if (!seen.damage.ok()) return seen.damage;
+  if (!has_changed) return std::optional(false);
+  const auto swapped = swap(client, key, seen, is_new, old_state, pieces);
+  if (!swapped.ok()) return swapped.status();
+  return *swapped ? std::optional(true) : std::nullopt;
 }
 
 // Applies `change`, repeatedly until nobody else has changed the record in between or the time is
-// over.
+// over. Often the record is still as this store has written it last, so it is read only if that
+// does not lead to a change.
 Result<bool> RedisStore::change(RedisClient& client, const std::string& key,
-                                const SeenChange& change, const Pieces& pieces) const {
+                                const SeenChange& change, const Pieces& pieces) {
+  if (auto seen = known(key)) {
+    const auto changed = try_change(client, key, *seen, change, pieces);
+    if (!changed.ok()) return changed.status();
+    if (changed->value_or(false)) return true;
+  }
   for (;;) {
     auto seen = read(client, key);
     if (!seen.ok()) return seen.status();
-    const bool is_new = !seen->record;
-    const int64_t old_state = is_new ? 0 : seen->record->state;
-    const bool has_changed = change(*seen);
-    if (!seen->damage.ok()) return seen->damage;
-    if (!has_changed) return false;
-    const auto swapped = swap(client, key, *seen, is_new, old_state, pieces);
-    if (!swapped.ok() || *swapped) return swapped;
+    const auto changed = try_change(client, key, *seen, change, pieces);
+    if (!changed.ok()) return changed.status();
+    if (changed->has_value()) return **changed;
   }
 }
 
@@ -372,10 +433,13 @@ Result<bool> RedisStore::change_state(const std::string& key, const Snapshot& sn
                                       const SeenChange& change_it) {
   const auto client = pool_.take();
   if (!client.ok()) return client.status();
-  auto seen = read(**client, key);
-  if (!seen.ok()) return seen.status();
-  if (!seen->damage.ok()) return seen->damage;
-  if (!change_it(*seen)) return false;
+  auto known_one = known(key);
+  if (!known_one || !change_it(*known_one)) {
+    auto seen = read(**client, key);
+    if (!seen.ok()) return seen.status();
+    if (!seen->damage.ok()) return seen->damage;
+    if (!change_it(*seen)) return false;
+  }
   const auto pieces = write_pieces(**client, key, snapshot);
   if (!pieces.ok()) return pieces.status();
   const auto put = [&](Seen& now) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "storage/known_records.h"
 #include "storage/redis_client.h"
 #include "storage/store.h"
 
@@ -69,11 +70,16 @@ class RedisStore final : public Store {
 
   RedisStore(RedisOptions options, const StoreTimes& times, const Clock& clock);
 
-  Result<Seen> read(RedisClient& client, const std::string& key) const;
+  void note_time(int64_t redis_ms);
+  int64_t now() const;
+  std::optional<Seen> known(const std::string& key);
+  Result<Seen> read(RedisClient& client, const std::string& key);
   Result<bool> swap(RedisClient& client, const std::string& key, const Seen& seen, bool is_new,
-                    int64_t old_state, const Pieces& pieces) const;
+                    int64_t old_state, const Pieces& pieces);
+  Result<std::optional<bool>> try_change(RedisClient& client, const std::string& key, Seen& seen,
+                                         const SeenChange& change, const Pieces& pieces);
   Result<bool> change(RedisClient& client, const std::string& key, const SeenChange& change,
-                      const Pieces& pieces) const;
+                      const Pieces& pieces);
   Result<bool> change(const std::string& key, const SeenChange& change);
   Result<bool> change_state(const std::string& key, const Snapshot& snapshot,
                             const SeenChange& change);
@@ -85,6 +91,8 @@ class RedisStore final : public Store {
   const Clock& clock_;
   const std::string replica_;
   std::atomic<uint64_t> written_{0};  // the number of states that were written, for their names
+  std::atomic<int64_t> ahead_ms_{0};  // the last time of Redis, minus the time of clock_ then
+  KnownRecords known_;
   RedisPool pool_;
 };
 

@@ -4,6 +4,7 @@
 #include "server/host/process_figures.h"
 #include "server/process/http_port.h"
 #include "server/process/metrics_port.h"
+#include "storage/known_records.h"
 
 namespace runnel {
 namespace {
@@ -34,7 +35,8 @@ MemoryBound memory_bound(const ServerConfig& config, int64_t sessions, int64_t m
                          kAbandonedCalls * kBytesPerAbandonedCall,
           .network = kNetworkFactor * config.limit(limits::kNetworkBytes) + kNetworkBeside,
           .calls = config.limit(limits::kCallBytes),
-          .records = sessions * (config.limit(limits::kRecordBytes) + kSessionBytes),
+          .records = sessions * (config.limit(limits::kRecordBytes) + kSessionBytes) +
+                     (config.storage_url.empty() ? 0 : int64_t{kKnownRecordsBytes}),
           .http = config.http_address.empty() ? 0 : http_port_bytes(config),
           .metrics = config.metrics_address.empty() ? 0 : metrics_port_bytes(metrics_bytes)};
 }

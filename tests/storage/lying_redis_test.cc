@@ -31,6 +31,8 @@ using ::testing::IsEmpty;
 
 const std::string kLyingKey = record_key("model", "", "a");
 const std::string kTime = "*1\r\n:1000\r\n";
+const std::string kSwapped = "*2\r\n:1\r\n:1000\r\n";
+const std::string kOvertaken = "*1\r\n:0\r\n";
 constexpr int64_t kPatienceMs = 60000;
 
 std::string bulk(const std::string& text) {
@@ -137,7 +139,8 @@ class LyingRedisTest : public ::testing::Test {
     std::lock_guard lock(mutex_);
     if (lie_) return lie_(words);
     if (words[0] == "INFO") return policy_;
-    return words.size() == 4 ? kTime : ":0\r\n";  // the reading and the writing script
+    // The scripts that read and write a record, and the one that asks for a permission.
+    return words.size() == 4 ? kTime : words.size() == 13 ? kOvertaken : ":0\r\n";
   }
 
   // The status of a call that gets this answer.
@@ -231,7 +234,7 @@ TEST_F(LyingRedisTest, SilentAndSlowRepliesTimeOut) {
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"));
   const std::string seen =
       "*2\r\n:1000\r\n" + bulk(record_text(new_record({"m"}, 1000), kLyingKey));
-  tell([=](const auto& words) { return words.size() == 4 ? seen : ":0\r\n"; });
+  tell([=](const auto& words) { return words.size() == 4 ? seen : kOvertaken; });
   status =
       in_time([&] { return store_->begin(kLyingKey, {.owner = "m", .request = "x"}).status(); });
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 200 ms"))
@@ -249,7 +252,7 @@ TEST_F(LyingRedisTest, LeasesFollowTheTimeOfRedisAndNotTheClockOfTheServer) {
   const auto begin = [&](int64_t now) {
     const std::string seen =
         "*2\r\n:" + std::to_string(now) + "\r\n" + bulk(record_text(record, kLyingKey));
-    tell([seen](const auto& words) { return words.size() == 4 ? seen : ":1\r\n"; });
+    tell([seen](const auto& words) { return words.size() == 4 ? seen : kSwapped; });
     const auto begun = store_->begin(kLyingKey, {.owner = "m", .request = "x"});
     EXPECT_TRUE(begun.ok()) << begun.status().message();
     return begun.ok() ? *begun : Begun();
@@ -290,17 +293,57 @@ TEST_F(LyingRedisTest, AnEndlessStateIsReadUntilItsReaderRefusesIt) {
 
 TEST_F(LyingRedisTest, AWriteFailsWithoutTheExpectedReply) {
   const Snapshot snapshot = {1, [] { return std::string(); }};
-  for (const auto& [set, swap] :
-       {std::pair("+OK\r\n", ":2\r\n"), std::pair("+OK\r\n", "$-1\r\n"),
-        std::pair("+OK\r\n", "+1\r\n"), std::pair("+QUEUED\r\n", ":1\r\n"),
-        std::pair("$-1\r\n", ":1\r\n"), std::pair("-MISCONF disk\r\n", ":1\r\n")}) {
-    tell([=](const auto& words) -> std::string {
+  for (const auto& [set, swap] : {std::pair<std::string, std::string>("+OK\r\n", ":1\r\n"),
+                                  {"+OK\r\n", "$-1\r\n"},
+                                  {"+OK\r\n", "+1\r\n"},
+                                  {"+OK\r\n", "*0\r\n"},
+                                  {"+OK\r\n", "*1\r\n:1\r\n"},
+                                  {"+OK\r\n", "*2\r\n:0\r\n:1000\r\n"},
+                                  {"+OK\r\n", "*2\r\n:1\r\n:-1\r\n"},
+                                  {"+OK\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n"},
+                                  {"+QUEUED\r\n", kSwapped},
+                                  {"$-1\r\n", kSwapped},
+                                  {"-MISCONF disk\r\n", kSwapped}}) {
+    tell([set = set, swap = swap](const auto& words) -> std::string {
       if (words[0] == "SET") return set;
       return words[0] == "UNLINK" ? ":1\r\n" : words.size() == 4 ? kTime : swap;
     });
     const auto made = store_->create(kLyingKey, {"m"}, &snapshot);
     EXPECT_EQ(made.status().code(), Code::kUnavailable) << set << swap;
   }
+}
+
+TEST_F(LyingRedisTest, ARecordIsReadOnlyIfItMayHaveChanged) {
+  int reads = 0;
+  std::optional<std::string> swapped = kSwapped;
+  tell([&](const auto& words) {
+    reads += words.size() == 4;
+    return words.size() == 4 ? kTime : swapped;  // there is no record
+  });
+  const auto begin = [&] {
+    const auto begun = store_->begin(kLyingKey, {.owner = "m", .request = "x"});
+    return begun.ok() ? Result<int64_t>(begun->epoch) : begun.status();
+  };
+  ASSERT_NE(*store_->create(kLyingKey, {"m"}, nullptr), 0);
+  EXPECT_EQ(reads, 1);
+  for (int call = 0; call < 3; ++call) {
+    const int64_t epoch = *begin();
+    EXPECT_TRUE(*store_->renew(kLyingKey, {"m", epoch}));
+    EXPECT_TRUE(*store_->log(kLyingKey, {"m", epoch}, {2, "entry"}));
+  }
+  EXPECT_EQ(reads, 1);
+  swapped = kOvertaken;
+  EXPECT_EQ(*begin(), 0);
+  EXPECT_EQ(reads, 2) << "another server has changed the record";
+
+  swapped = kSwapped;
+  ASSERT_NE(*store_->create(kLyingKey, {"m"}, nullptr), 0);
+  EXPECT_EQ(reads, 3);
+  swapped = std::nullopt;
+  EXPECT_EQ(begin().status().code(), Code::kUnavailable);
+  swapped = kSwapped;
+  EXPECT_EQ(*begin(), 0);
+  EXPECT_EQ(reads, 4) << "the change may have happened although its reply was lost";
 }
 
 TEST(RedisLogin, AnErrorDoesNotShowThePassword) {
