@@ -1,11 +1,10 @@
-// The budget of one rendering: evaluations, time, and memory of its values.
+// The budget of one rendering: evaluations, processor time, and memory of its values.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 
-#include "base/clock.h"
+#include "base/work_limit.h"
 #include "models/template/fault.h"
 #include "models/template/limits.h"
 #include "models/text/marked_text.h"
@@ -14,7 +13,7 @@ namespace runnel::jinja {
 
 class Budget {
  public:
-  Budget(int64_t bytes, TimePoint until) : bytes_(bytes), most_bytes_(bytes), until_(until) {}
+  Budget(int64_t bytes, WorkLimit limit) : bytes_(bytes), most_bytes_(bytes), limit_(limit) {}
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
@@ -52,15 +51,16 @@ class Budget {
       throw Fault{FaultKind::kLimit, "the template takes more than " +
                                          std::to_string(kMaxEvaluations) + " evaluations"};
     }
-    if (std::chrono::steady_clock::now() > until_) {
+    if (limit_.is_over()) {
       throw Fault{FaultKind::kLimit, "the template takes longer than it may (at most " +
-                                         std::to_string(kMaxTime.count()) + " s)"};
+                                         std::to_string(WorkLimit::kOfRequest.count()) +
+                                         " s of processor time)"};
     }
     next_look_ = spent_ + kLookEvery;
   }
 
   int64_t bytes_, most_bytes_;
-  TimePoint until_;
+  WorkLimit limit_;
   int64_t spent_ = 0, next_look_ = 0;
 };
 

@@ -9,7 +9,6 @@ namespace runnel {
 namespace {
 
 constexpr JsonLimits kArgumentLimits{16 << 20, 1'000'000, 32};
-constexpr std::chrono::seconds kProbing{4};
 
 // The texts of the parts, joined; none if a part has another type than text.
 std::optional<std::string> joined(const OrderedJson& parts) {
@@ -76,7 +75,7 @@ Result<std::shared_ptr<const ChatFormat>> ChatFormat::make(
     const TemplateFiles& files, std::shared_ptr<const Tokenizer> tokenizer) {
   Result<TemplateSet> templates = TemplateSet::parse(files);
   if (!templates.ok()) return templates.status();
-  Result<ChatTraits> traits = probe(*templates, std::chrono::steady_clock::now() + kProbing);
+  Result<ChatTraits> traits = probe(*templates);
   if (!traits.ok()) {
     return Status(traits.status().code(),
                   "the template refuses a plain conversation: " + traits.status().message());
@@ -109,12 +108,12 @@ Status ChatFormat::find_end_of_turn() {
   return {};
 }
 
-Result<MarkedText> ChatFormat::render(Conversation conversation, TimePoint until) const {
+Result<MarkedText> ChatFormat::render(Conversation conversation, WorkLimit limit) const {
   if (Status s = adapt_all(conversation.messages, traits_); !s.ok()) return s;
-  return templates_.render(std::move(conversation), until);
+  return templates_.render(std::move(conversation), limit);
 }
 
-Result<MarkedText> ChatFormat::render_next(Conversation news, TimePoint until) const {
+Result<MarkedText> ChatFormat::render_next(Conversation news, WorkLimit limit) const {
   if (!traits_.follows_any_answer) {
     return invalid_argument(
         "the template writes new messages in a way that depends on earlier ones");
@@ -124,7 +123,7 @@ Result<MarkedText> ChatFormat::render_next(Conversation news, TimePoint until) c
       {{{"role", "user"}, {"content", "x"}}, {{"role", "assistant"}, {"content", kProbeAnswer}}});
   for (OrderedJson& message : news.messages) messages.push_back(std::move(message));
   news.messages = std::move(messages);
-  const Result<MarkedText> text = templates_.render(std::move(news), until);
+  const Result<MarkedText> text = templates_.render(std::move(news), limit);
   if (!text.ok()) return text;
   const size_t answer = text->bytes.find(kProbeAnswer);
   if (answer == std::string::npos) {
@@ -133,16 +132,16 @@ Result<MarkedText> ChatFormat::render_next(Conversation news, TimePoint until) c
   return part_of(text->bytes, text->runs, answer + kProbeAnswer.size(), text->bytes.size());
 }
 
-Result<std::vector<int32_t>> ChatFormat::encode(const MarkedText& text, TimePoint until) const {
-  return tokenizer_->encode(text, until);
+Result<std::vector<int32_t>> ChatFormat::encode(const MarkedText& text, WorkLimit limit) const {
+  return tokenizer_->encode(text, limit);
 }
 
 int64_t ChatFormat::shared_with_next(Conversation conversation, std::span<const int32_t> values,
-                                     TimePoint until) const {
+                                     WorkLimit limit) const {
   conversation.add_generation_prompt = false;
-  const auto text = render(std::move(conversation), until);
+  const auto text = render(std::move(conversation), limit);
   if (!text.ok()) return 0;
-  const auto history = encode(*text, until);
+  const auto history = encode(*text, limit);
   if (!history.ok()) return 0;
   const auto parts = std::ranges::mismatch(values, *history).in1;
   const auto is_control = [this](int32_t value) { return tokenizer_->is_control(value); };

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
+#include "base/work_limit.h"
 #include "models/template/template_set.h"
 #include "models/template/traits.h"
 #include "models/text/tokenizer.h"
@@ -34,24 +34,23 @@ class ChatFormat {
   // - content that is null becomes "" in a message with tool calls, if the template needs content.
   // INVALID_ARGUMENT names the field of `messages` with arguments that are not a JSON object. Other
   // errors are those of TemplateSet::render().
-  Result<MarkedText> render(Conversation conversation, TimePoint until = TimePoint::max()) const;
+  Result<MarkedText> render(Conversation conversation, WorkLimit limit = WorkLimit()) const;
 
   // The text of messages that follow an answer: the end of the answer, then the messages.
   // INVALID_ARGUMENT if the template makes it depend on the messages before the answer, or leaves
   // out the answer; other errors are those of render().
-  Result<MarkedText> render_next(Conversation news, TimePoint until = TimePoint::max()) const;
+  Result<MarkedText> render_next(Conversation news, WorkLimit limit = WorkLimit()) const;
 
   // The values of a rendering, or of a part of one. No values are put before them. Errors are those
   // of Tokenizer::encode().
-  Result<std::vector<int32_t>> encode(const MarkedText& text,
-                                      TimePoint until = TimePoint::max()) const;
+  Result<std::vector<int32_t>> encode(const MarkedText& text, WorkLimit limit = WorkLimit()) const;
 
   // The number of leading `values` with which the next turn of the conversation is likely to begin.
   // `values` belong to the conversation and the generation prompt; the next turn shares only the
   // values of the conversation. A token of text at their end is left out, because it could merge
   // with the next text. 0 if it cannot be determined.
   int64_t shared_with_next(Conversation conversation, std::span<const int32_t> values,
-                           TimePoint until = TimePoint::max()) const;
+                           WorkLimit limit = WorkLimit()) const;
 
   const ChatTraits& traits() const { return traits_; }
   // The token that ends an answer, if the template writes one. It ends an answer in addition to the

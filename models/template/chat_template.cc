@@ -41,10 +41,9 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view source, const std::str
   }
 }
 
-Result<MarkedText> ChatTemplate::render(const Conversation& conversation, TimePoint until) const {
-  const TimePoint limit = std::chrono::steady_clock::now() + jinja::kMaxTime;
+Result<MarkedText> ChatTemplate::render(const Conversation& conversation, WorkLimit limit) const {
   jinja::Budget budget(jinja::kMaxValueBytes + jinja::kValueBytesPerInput * bytes_of(conversation),
-                       std::min(until, limit));
+                       limit);
   try {
     jinja::Runtime run(budget, conversation.now);
     jinja::Interpreter interpreter(run, variables_of(run, conversation));

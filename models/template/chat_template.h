@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/status.h"
+#include "base/work_limit.h"
 #include "models/text/marked_text.h"
 
 namespace runnel {
@@ -43,9 +43,8 @@ class ChatTemplate {
   // - INVALID_ARGUMENT if the template refuses the conversation or fails. An exception that the
   //   template raises is the whole message. For other failures the message names the template, its
   //   line and the reason.
-  // - RESOURCE_EXHAUSTED if a limit of limits.h or the time `until` is exceeded.
-  Result<MarkedText> render(const Conversation& conversation,
-                            TimePoint until = TimePoint::max()) const;
+  // - RESOURCE_EXHAUSTED if a limit of limits.h, or `limit`, is exceeded.
+  Result<MarkedText> render(const Conversation& conversation, WorkLimit limit = WorkLimit()) const;
 
   const std::string& name() const { return name_; }
 

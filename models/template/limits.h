@@ -1,7 +1,6 @@
 // The bounds of chat templates. A template comes from the operator, its input from callers.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 
 namespace runnel::jinja {
@@ -13,7 +12,6 @@ inline constexpr int kMaxNesting = 64;  // of blocks, and of expressions within 
 
 // Limits of one rendering.
 inline constexpr int64_t kMaxEvaluations = 5'000'000;
-inline constexpr std::chrono::seconds kMaxTime{2};
 inline constexpr int kMaxMacroDepth = 32;
 inline constexpr int64_t kMaxArguments = 1000;   // of a call
 inline constexpr int kMaxEvaluationDepth = 512;  // of nodes within nodes, through macros

@@ -16,10 +16,10 @@ Result<TemplateSet> TemplateSet::parse(const TemplateFiles& files) {
   return set;
 }
 
-Result<MarkedText> TemplateSet::render(Conversation conversation, TimePoint until) const {
+Result<MarkedText> TemplateSet::render(Conversation conversation, WorkLimit limit) const {
   conversation.tokens = tokens_;
   const bool has_tools = conversation.tools.is_array() && !conversation.tools.empty();
-  return (has_tools && tool_ ? *tool_ : main_).render(conversation, until);
+  return (has_tools && tool_ ? *tool_ : main_).render(conversation, limit);
 }
 
 }  // namespace runnel

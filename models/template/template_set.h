@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
+#include "base/work_limit.h"
 #include "models/template/chat_template.h"
 
 namespace runnel {
@@ -33,7 +33,7 @@ class TemplateSet {
   // The text of a conversation, as the Python library transformers renders it. If the conversation
   // has tools and there is a template for tools, that template is used. The model's tokens replace
   // `conversation.tokens`. Errors are those of ChatTemplate::render().
-  Result<MarkedText> render(Conversation conversation, TimePoint until = TimePoint::max()) const;
+  Result<MarkedText> render(Conversation conversation, WorkLimit limit = WorkLimit()) const;
 
   // The name of the template's file, or "rwkv7-g1".
   const std::string& name() const { return main_.name(); }

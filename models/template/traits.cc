@@ -1,15 +1,18 @@
 #include "models/template/traits.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/json.h"
+#include "base/work_limit.h"
 
 namespace runnel {
 namespace {
 
 constexpr std::string_view kKind = "Be kind.", kOther = "zqROLEqz";
 constexpr size_t kBytesBeforeCall = 60;
+constexpr std::chrono::seconds kProbing{4};
 
 OrderedJson message(std::string_view role, std::string_view content) {
   return {{"role", role}, {"content", content}};
@@ -55,7 +58,7 @@ MarkedText from(const MarkedText& text, size_t begin) {
 
 class Prober {
  public:
-  Prober(const TemplateSet& templates, TimePoint until) : templates_(templates), until_(until) {}
+  explicit Prober(const TemplateSet& templates) : templates_(templates) {}
 
   Result<ChatTraits> probe() {
     if (Status s = find_roles(); !s.ok()) return s;
@@ -67,17 +70,18 @@ class Prober {
 
  private:
   Result<MarkedText> render(OrderedJson messages, bool prompt, bool tools = false,
-                            OrderedJson variables = OrderedJson::object()) const {
+                            OrderedJson variables = OrderedJson::object()) {
+    if (limit_.is_over()) return Status(Code::kResourceExhausted, "the template takes too long");
     Conversation conversation;
     conversation.messages = std::move(messages);
     conversation.add_generation_prompt = prompt;
     conversation.variables = std::move(variables);
     if (tools) conversation.tools = OrderedJson::array({tool()});
     conversation.now.tm_mday = 1;
-    return templates_.render(std::move(conversation), until_);
+    return templates_.render(std::move(conversation));
   }
 
-  Result<MarkedText> render_role(std::string_view role) const {
+  Result<MarkedText> render_role(std::string_view role) {
     return render({message(role, kKind), message("user", "Hello?")}, true);
   }
 
@@ -120,7 +124,7 @@ class Prober {
   }
 
   // Renders an answer to `history`, and the user's words after it.
-  Result<MarkedText> render_next(const OrderedJson& history) const {
+  Result<MarkedText> render_next(const OrderedJson& history) {
     return render(with(history, {message("assistant", kProbeAnswer), message("user", kProbeUser)}),
                   true);
   }
@@ -154,7 +158,7 @@ class Prober {
     traits_.call_with_empty_content = written_call(calling);
   }
 
-  std::optional<std::string> written_call(const OrderedJson& calling) const {
+  std::optional<std::string> written_call(const OrderedJson& calling) {
     const auto text = render({message("user", "x"), calling}, false, true);
     if (!text.ok()) return std::nullopt;
     const std::string& bytes = text->bytes;
@@ -172,7 +176,7 @@ class Prober {
   }
 
   const TemplateSet& templates_;
-  const TimePoint until_;
+  WorkLimit limit_{kProbing};
   ChatTraits traits_;
   OrderedJson history_;
   Result<MarkedText> prompt_ = MarkedText();
@@ -180,8 +184,6 @@ class Prober {
 
 }  // namespace
 
-Result<ChatTraits> probe(const TemplateSet& templates, TimePoint until) {
-  return Prober(templates, until).probe();
-}
+Result<ChatTraits> probe(const TemplateSet& templates) { return Prober(templates).probe(); }
 
 }  // namespace runnel

@@ -47,7 +47,7 @@ struct ChatTraits {
 };
 
 // Finds the traits. INVALID_ARGUMENT with the reason if the template refuses h. RESOURCE_EXHAUSTED
-// if a limit of limits.h or the time `until` is exceeded.
-Result<ChatTraits> probe(const TemplateSet& templates, TimePoint until = TimePoint::max());
+// if a limit of limits.h is exceeded. Renderings that begin after 4 s of processor time fail.
+Result<ChatTraits> probe(const TemplateSet& templates);
 
 }  // namespace runnel

@@ -1,7 +1,6 @@
 #include "models/text/byte_pairs.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <queue>
 #include <utility>
@@ -57,12 +56,12 @@ class BytePairs::Word {
     waiting_ = Queue(std::greater<>(), std::move(first));
   }
 
-  // Returns false if the deadline has passed.
-  bool merge(TimePoint deadline) {
+  // Returns false if the limit is exceeded.
+  bool merge(WorkLimit& limit) {
     std::vector<Waiting> found;
     for (int64_t merges = 1; !waiting_.empty(); ++merges) {
       const bool looks = merges % kMergesAtOnce == 0;
-      if (looks && std::chrono::steady_clock::now() >= deadline) return false;
+      if (looks && limit.is_over()) return false;
       const Waiting next = waiting_.top();
       waiting_.pop();
       if (!is_current(next)) continue;
@@ -127,14 +126,14 @@ const BytePairs::Merge* BytePairs::find(int32_t left, int32_t right) const {
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-bool BytePairs::encode(std::string_view word, TimePoint deadline,
+bool BytePairs::encode(std::string_view word, WorkLimit& limit,
                        std::vector<int32_t>& values) const {
   const size_t before = values.size();
   begin(word, values);
   if (values.size() - before < 2 || merges_.empty()) return true;
   Word parts(*this, {values.begin() + static_cast<std::ptrdiff_t>(before), values.end()});
   values.resize(before);
-  if (!parts.merge(deadline)) return false;
+  if (!parts.merge(limit)) return false;
   parts.append_to(values);
   return true;
 }

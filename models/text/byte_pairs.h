@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/work_limit.h"
 
 namespace runnel {
 
@@ -25,8 +25,8 @@ class BytePairs {
   void add_merge(int32_t left, int32_t right, int32_t merged);
 
   // Appends the values of `word`, which is valid UTF-8. Takes O(n log n) for any word. False if the
-  // deadline has passed.
-  [[nodiscard]] bool encode(std::string_view word, TimePoint deadline,
+  // limit is exceeded.
+  [[nodiscard]] bool encode(std::string_view word, WorkLimit& limit,
                             std::vector<int32_t>& values) const;
 
  private:

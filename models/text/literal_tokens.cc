@@ -1,7 +1,6 @@
 #include "models/text/literal_tokens.h"
 
 #include <array>
-#include <chrono>
 #include <utility>
 
 namespace runnel {
@@ -44,12 +43,12 @@ LiteralTokens::Match LiteralTokens::longest(std::string_view text, size_t begin,
 }
 
 std::optional<LiteralTokens::Match> LiteralTokens::find(std::string_view text, size_t from,
-                                                        TimePoint deadline,
+                                                        WorkLimit& limit,
                                                         std::span<const TextRun> runs) const {
   const size_t end = empty() ? from : text.size();
   for (size_t begin = from; begin < end; ++begin) {
     const bool looks = (begin - from) % kPlacesAtOnce == 0;
-    if (looks && std::chrono::steady_clock::now() >= deadline) return std::nullopt;
+    if (looks && limit.is_over()) return std::nullopt;
     const Match match = longest(text, begin, runs);
     if (match.token != nullptr) return match;
   }

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/work_limit.h"
 #include "models/text/byte_trie.h"
 #include "models/text/marked_text.h"
 
@@ -38,9 +38,9 @@ class LiteralTokens {
 
   // The first token in `text` that begins at `from` or later. Of several that begin at the same
   // place, the longest. `runs` are the runs of `text`: a token is not found if a part of it is from
-  // a writer who may not write it. Without runs every token is found. None if the deadline has
+  // a writer who may not write it. Without runs every token is found. None if the limit is
   // passed.
-  std::optional<Match> find(std::string_view text, size_t from, TimePoint deadline,
+  std::optional<Match> find(std::string_view text, size_t from, WorkLimit& limit,
                             std::span<const TextRun> runs = {}) const;
 
   bool empty() const { return tokens_.empty(); }

@@ -3,7 +3,6 @@
 #include <pcre2.h>
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -160,7 +159,7 @@ const char* SplitPattern::gpt2() {
   return R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 }
 
-Status SplitPattern::split(std::string_view text, TimePoint deadline,
+Status SplitPattern::split(std::string_view text, WorkLimit& limit,
                            std::vector<std::string_view>& pieces) const {
   const MatchContext context(pcre2_match_context_create(nullptr), pcre2_match_context_free);
   const MatchData match(pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
@@ -173,7 +172,7 @@ Status SplitPattern::split(std::string_view text, TimePoint deadline,
   size_t done = 0;  // all text before it is in pieces
   // Matches at one place at a time, because PCRE2's limits do not bound a search over all places.
   for (size_t from = 0; from < text.size();) {
-    const bool in_time = std::chrono::steady_clock::now() < deadline;
+    const bool in_time = !limit.is_over();
     const int found = pcre2_match(code_.get(), units(text), text.size(), from,
                                   PCRE2_NO_UTF_CHECK | PCRE2_ANCHORED, match.get(), context.get());
     if (in_time && found == PCRE2_ERROR_NOMATCH) {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
+#include "base/work_limit.h"
 
 struct pcre2_real_code_8;
 
@@ -26,9 +26,9 @@ class SplitPattern {
   static const char* gpt2();
 
   // Appends the pieces of `text`, which must be valid UTF-8: the matches, and the text between
-  // them. No piece is empty, and together they are the text. INVALID_ARGUMENT if the deadline has
+  // them. No piece is empty, and together they are the text. INVALID_ARGUMENT if the limit is
   // passed, or if matching takes too long at one place.
-  Status split(std::string_view text, TimePoint deadline,
+  Status split(std::string_view text, WorkLimit& limit,
                std::vector<std::string_view>& pieces) const;
 
  private:

@@ -75,11 +75,11 @@ Pieces::Pieces(std::string_view text, bool at_start) : at_start_(at_start) {
   if (!text.empty()) pieces_.push_back(text);
 }
 
-Status Pieces::take(const std::vector<TextStep>& steps, TimePoint deadline) {
+Status Pieces::take(const std::vector<TextStep>& steps, WorkLimit& limit) {
   for (const TextStep& step : steps) {
     if (const auto* const one = std::get_if<PieceChange>(&step)) {
       change(*one);
-    } else if (Status s = cut(std::get<SplitPattern>(step), deadline); !s.ok()) {
+    } else if (Status s = cut(std::get<SplitPattern>(step), limit); !s.ok()) {
       return s;
     }
   }
@@ -99,10 +99,10 @@ void Pieces::change(PieceChange change) {
   }
 }
 
-Status Pieces::cut(const SplitPattern& pattern, TimePoint deadline) {
+Status Pieces::cut(const SplitPattern& pattern, WorkLimit& limit) {
   std::vector<std::string_view> smaller;
   for (const std::string_view piece : pieces_) {
-    if (Status s = pattern.split(piece, deadline, smaller); !s.ok()) return s;
+    if (Status s = pattern.split(piece, limit, smaller); !s.ok()) return s;
   }
   pieces_ = std::move(smaller);
   return {};

@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
+#include "base/work_limit.h"
 #include "models/text/marked_text.h"
 #include "models/text/split_pattern.h"
 
@@ -48,13 +48,13 @@ class Pieces {
   Pieces& operator=(const Pieces&) = delete;
 
   // Applies the steps in order. Errors are those of SplitPattern::split().
-  Status take(const std::vector<TextStep>& steps, TimePoint deadline);
+  Status take(const std::vector<TextStep>& steps, WorkLimit& limit);
 
   const std::vector<std::string_view>& all() const { return pieces_; }
 
  private:
   void change(PieceChange change);
-  Status cut(const SplitPattern& pattern, TimePoint deadline);
+  Status cut(const SplitPattern& pattern, WorkLimit& limit);
 
   const bool at_start_;
   std::string changed_;  // the memory of the pieces, after a change

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <utility>
 
 #include "base/utf8.h"
@@ -10,7 +9,6 @@
 namespace runnel {
 namespace {
 
-constexpr auto kEncoding = std::chrono::seconds(2);  // for one text
 // The number of values between two checks of the clock.
 constexpr int kValuesAtOnce = 256;
 
@@ -22,10 +20,10 @@ Status out_of_time() {
 // status that is not OK.
 template <typename Between, typename Token>
 Status cut(const LiteralTokens& tokens, std::string_view text, std::span<const TextRun> runs,
-           TimePoint deadline, Between between, Token token) {
+           WorkLimit& limit, Between between, Token token) {
   size_t done = 0;  // all text before it has been passed on
   for (size_t from = 0; from < text.size();) {
-    const auto match = tokens.find(text, from, deadline, runs);
+    const auto match = tokens.find(text, from, limit, runs);
     if (!match) return out_of_time();
     size_t begin = match->begin;
     if (match->token != nullptr && match->token->takes_space_before && begin > done) {
@@ -42,12 +40,12 @@ Status cut(const LiteralTokens& tokens, std::string_view text, std::span<const T
   return {};
 }
 
-// Takes the longest token that matches, repeatedly. Returns false if the deadline has passed.
-bool encode_longest(const ByteTrie& tokens, std::string_view text, TimePoint deadline,
+// Takes the longest token that matches, repeatedly. Returns false if the limit is exceeded.
+bool encode_longest(const ByteTrie& tokens, std::string_view text, WorkLimit& limit,
                     std::vector<int32_t>& values) {
   for (int count = 1; !text.empty(); ++count) {
     const bool looks = count % kValuesAtOnce == 0;
-    if (looks && std::chrono::steady_clock::now() >= deadline) return false;
+    if (looks && limit.is_over()) return false;
     const ByteTrie::Match match = tokens.longest(text);
     values.push_back(match.value);
     text.remove_prefix(match.length);
@@ -90,60 +88,58 @@ std::string_view Tokenizer::first_bytes(int32_t value) const {
   return all;
 }
 
-Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, TimePoint until) const {
-  return encode(text, {}, until);
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, WorkLimit limit) const {
+  return encode(text, {}, limit);
 }
 
-Result<std::vector<int32_t>> Tokenizer::encode(const MarkedText& text, TimePoint until) const {
-  return encode(text.bytes, text.runs, until);
+Result<std::vector<int32_t>> Tokenizer::encode(const MarkedText& text, WorkLimit limit) const {
+  return encode(text.bytes, text.runs, limit);
 }
 
 Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text, std::span<const TextRun> runs,
-                                               TimePoint until) const {
+                                               WorkLimit limit) const {
   if (const size_t valid = valid_utf8_prefix(text); valid < text.size()) {
     return invalid_argument("not valid UTF-8 at byte " + std::to_string(valid));
   }
-  const TimePoint deadline =
-      std::min<TimePoint>(until, std::chrono::steady_clock::now() + kEncoding);
   std::vector<int32_t> values;
   values.reserve(text.size() / 2);
   const auto raw = [&](size_t begin, size_t end) {
-    return encode_raw(part_of(text, runs, begin, end), begin == 0, deadline, values);
+    return encode_raw(part_of(text, runs, begin, end), begin == 0, limit, values);
   };
   const auto token = [&](int32_t value) { values.push_back(value); };
-  if (Status s = cut(parts_.first, text, runs, deadline, raw, token); !s.ok()) return s;
+  if (Status s = cut(parts_.first, text, runs, limit, raw, token); !s.ok()) return s;
   return values;
 }
 
 // Encodes text that has no tokens of `first` and is not empty.
-Status Tokenizer::encode_raw(MarkedText text, bool at_start, TimePoint deadline,
+Status Tokenizer::encode_raw(MarkedText text, bool at_start, WorkLimit& limit,
                              std::vector<int32_t>& values) const {
   for (const PieceChange change : parts_.normalizer) text = changed(change, text, at_start);
   const std::string_view normalized = text.bytes;
   const auto plain = [&](size_t begin, size_t end) {
-    return encode_plain(normalized.substr(begin, end - begin), at_start && begin == 0, deadline,
+    return encode_plain(normalized.substr(begin, end - begin), at_start && begin == 0, limit,
                         values);
   };
   const auto token = [&](int32_t value) { values.push_back(value); };
-  return cut(parts_.second, normalized, text.runs, deadline, plain, token);
+  return cut(parts_.second, normalized, text.runs, limit, plain, token);
 }
 
 // Encodes normalized text that has no literal tokens and is not empty.
-Status Tokenizer::encode_plain(std::string_view text, bool at_start, TimePoint deadline,
+Status Tokenizer::encode_plain(std::string_view text, bool at_start, WorkLimit& limit,
                                std::vector<int32_t>& values) const {
   Pieces words(text, at_start);
-  if (Status s = words.take(parts_.words, deadline); !s.ok()) return s;
+  if (Status s = words.take(parts_.words, limit); !s.ok()) return s;
   for (const std::string_view word : words.all()) {
-    if (!encode_word(word, deadline, values)) return out_of_time();
+    if (!encode_word(word, limit, values)) return out_of_time();
   }
   return {};
 }
 
-// Returns false if the deadline has passed.
-bool Tokenizer::encode_word(std::string_view word, TimePoint deadline,
+// Returns false if the limit is exceeded.
+bool Tokenizer::encode_word(std::string_view word, WorkLimit& limit,
                             std::vector<int32_t>& values) const {
   if (const auto* const tokens = std::get_if<ByteTrie>(&parts_.model)) {
-    return encode_longest(*tokens, word, deadline, values);
+    return encode_longest(*tokens, word, limit, values);
   }
   if (!parts_.whole_words.empty()) {
     const auto found = parts_.whole_words.find(std::string(word));
@@ -152,7 +148,7 @@ bool Tokenizer::encode_word(std::string_view word, TimePoint deadline,
       return true;
     }
   }
-  return std::get<BytePairs>(parts_.model).encode(word, deadline, values);
+  return std::get<BytePairs>(parts_.model).encode(word, limit, values);
 }
 
 }  // namespace runnel

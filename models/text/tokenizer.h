@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/json_forward.h"
 #include "base/status.h"
+#include "base/work_limit.h"
 #include "models/text/byte_pairs.h"
 #include "models/text/byte_trie.h"
 #include "models/text/literal_tokens.h"
@@ -65,16 +66,13 @@ class Tokenizer {
   explicit Tokenizer(TokenizerParts parts);
 
   // The values of `text`, without begin() and end(). INVALID_ARGUMENT if the text is not UTF-8, or
-  // if encoding takes longer than 2 s or is not done by `until`. The message does not name the
-  // text.
-  Result<std::vector<int32_t>> encode(std::string_view text,
-                                      TimePoint until = TimePoint::max()) const;
+  // if encoding exceeds `limit`. The message does not name the text.
+  Result<std::vector<int32_t>> encode(std::string_view text, WorkLimit limit = WorkLimit()) const;
   // The same for text from several writers. It is read as a whole, but a literal token is found
   // only if all writers of its text may write it. A control token ("special" in tokenizer.json) is
   // found in the template's text, white space in all text, and other literal tokens in the
   // template's text and in answers.
-  Result<std::vector<int32_t>> encode(const MarkedText& text,
-                                      TimePoint until = TimePoint::max()) const;
+  Result<std::vector<int32_t>> encode(const MarkedText& text, WorkLimit limit = WorkLimit()) const;
 
   // The bytes of a value, which may be part of a character. Empty if there is no such value.
   std::string_view bytes(int32_t value) const;
@@ -100,12 +98,12 @@ class Tokenizer {
 
  private:
   Result<std::vector<int32_t>> encode(std::string_view text, std::span<const TextRun> runs,
-                                      TimePoint until) const;
-  Status encode_raw(MarkedText text, bool at_start, TimePoint deadline,
+                                      WorkLimit limit) const;
+  Status encode_raw(MarkedText text, bool at_start, WorkLimit& limit,
                     std::vector<int32_t>& values) const;
-  Status encode_plain(std::string_view text, bool at_start, TimePoint deadline,
+  Status encode_plain(std::string_view text, bool at_start, WorkLimit& limit,
                       std::vector<int32_t>& values) const;
-  bool encode_word(std::string_view word, TimePoint deadline, std::vector<int32_t>& values) const;
+  bool encode_word(std::string_view word, WorkLimit& limit, std::vector<int32_t>& values) const;
 
   const TokenizerParts parts_;
   std::unordered_set<int32_t> controls_;

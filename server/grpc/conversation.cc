@@ -156,8 +156,8 @@ Status set_conversation(const v1::GenerateRequest& message, const ServedModel& m
   auto conversation = conversation_of(given);
   if (!conversation.ok()) return conversation.status();
   set_now(*conversation, state.clock.unix_time());
-  auto prompt = prompt_of_call(*model.chat, std::move(*conversation), given.continues(), start,
-                               std::chrono::steady_clock::now() + kMostTokenizing);
+  auto prompt =
+      prompt_of_call(*model.chat, std::move(*conversation), given.continues(), start, WorkLimit());
   if (!prompt.ok()) return prompt.status();
   if (!message.has_max_values()) request.max_values = state.chat_values;
   request.prompt = std::move(prompt->values);

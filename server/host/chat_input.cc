@@ -26,16 +26,16 @@ std::string_view end_of(const MarkedText& text) {
 }
 
 // ChatFormat::render() of all messages, or ChatFormat::render_next() of new ones.
-using Rendering = Result<MarkedText> (ChatFormat::*)(Conversation, TimePoint) const;
+using Rendering = Result<MarkedText> (ChatFormat::*)(Conversation, WorkLimit) const;
 
 Result<MarkedText> render(const ChatFormat& format, Rendering rendering, Conversation conversation,
-                          bool continues, TimePoint until) {
+                          bool continues, WorkLimit limit) {
   conversation.add_generation_prompt = !continues;
-  if (!continues) return (format.*rendering)(std::move(conversation), until);
+  if (!continues) return (format.*rendering)(std::move(conversation), limit);
   OrderedJson& content = conversation.messages.back()["content"];
   OrderedJson& words = content.is_array() ? content.back()["text"] : content;
   words = words.get<std::string>() + std::string(kEndOfMessage);
-  Result<MarkedText> text = (format.*rendering)(std::move(conversation), until);
+  Result<MarkedText> text = (format.*rendering)(std::move(conversation), limit);
   if (!text.ok()) return text;
   const size_t end = text->bytes.rfind(kEndOfMessage);
   if (end == std::string::npos) {
@@ -56,11 +56,11 @@ ChatPrompt prompt_ending_in(const ChatFormat& format, const MarkedText& text) {
 
 // Renders without the values that come before a first turn.
 Result<ChatPrompt> render_prompt(const ChatFormat& format, Conversation conversation,
-                                 bool continues, TimePoint until) {
+                                 bool continues, WorkLimit limit) {
   const Result<MarkedText> text =
-      render(format, &ChatFormat::render, std::move(conversation), continues, until);
+      render(format, &ChatFormat::render, std::move(conversation), continues, limit);
   if (!text.ok()) return text.status();
-  auto values = format.encode(*text, until);
+  auto values = format.encode(*text, limit);
   if (!values.ok()) return values.status();
   ChatPrompt prompt = prompt_ending_in(format, *text);
   prompt.values = std::move(*values);
@@ -92,15 +92,15 @@ Status only_after_an_answer(const Status& status, ChatStart start) {
 }
 
 // The values of new messages after an answer. `text` begins with the end of that answer.
-Result<NextTurn> turn_of(const ChatFormat& format, const MarkedText& text, TimePoint until) {
-  auto values = format.encode(text, until);
+Result<NextTurn> turn_of(const ChatFormat& format, const MarkedText& text, WorkLimit limit) {
+  auto values = format.encode(text, limit);
   if (!values.ok()) return values.status();
   NextTurn turn = {.values = std::move(*values), .end_of_turn = format.end_of_turn()};
   // The messages begin after the template's own text.
   const bool begins = !text.runs.empty() && text.runs.front().writer == Writer::kTemplate;
   const size_t own = begins ? text.runs.front().end : 0;
   if (const auto end = format.end_of_turn()) {
-    const auto before = format.encode(part_of(text.bytes, text.runs, 0, own), until);
+    const auto before = format.encode(part_of(text.bytes, text.runs, 0, own), limit);
     if (!before.ok()) return before.status();
     const auto found = std::ranges::find(turn.values, *end);
     if (std::ranges::count(*before, *end) > 0) turn.end = found + 1 - turn.values.begin();
@@ -108,7 +108,7 @@ Result<NextTurn> turn_of(const ChatFormat& format, const MarkedText& text, TimeP
   }
   const std::string& stop = format.stop_text();
   if (stop.empty() || stop.size() > own || !text.bytes.starts_with(stop)) return turn;
-  auto after = format.encode(part_of(text.bytes, text.runs, stop.size(), text.bytes.size()), until);
+  auto after = format.encode(part_of(text.bytes, text.runs, stop.size(), text.bytes.size()), limit);
   if (!after.ok()) return after.status();
   turn.stop_text = stop;
   turn.after_stop = std::move(*after);
@@ -145,15 +145,15 @@ void set_now(Conversation& conversation, int64_t unix_time) {
 }
 
 Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation conversation,
-                                  bool continues, bool fresh, TimePoint until) {
+                                  bool continues, bool fresh, WorkLimit limit) {
   std::optional<Conversation> history;
   if (fresh && !continues) history = conversation;
-  auto prompt = render_prompt(format, std::move(conversation), continues, until);
+  auto prompt = render_prompt(format, std::move(conversation), continues, limit);
   if (!prompt.ok() || !fresh) return prompt;
   const std::vector<int32_t>& begin = format.begin();
   if (history) {
     prompt->shared =
-        std::ssize(begin) + format.shared_with_next(std::move(*history), prompt->values, until);
+        std::ssize(begin) + format.shared_with_next(std::move(*history), prompt->values, limit);
   }
   prompt->values.insert(prompt->values.begin(), begin.begin(), begin.end());
   return prompt;
@@ -177,8 +177,8 @@ Status check_later(const Conversation& news, ChatStart start) {
 }
 
 Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, bool continues,
-                                  ChatStart start, TimePoint until) {
-  auto first = render_prompt(format, news, continues, until);
+                                  ChatStart start, WorkLimit limit) {
+  auto first = render_prompt(format, news, continues, limit);
   if (first.ok()) {
     const std::vector<int32_t>& begin = format.begin();
     first->values.insert(first->values.begin(), begin.begin(), begin.end());
@@ -187,8 +187,8 @@ Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, b
     if (first.ok()) first->turn = NextTurn{.later = std::move(s)};
     return first;
   }
-  const auto text = render(format, &ChatFormat::render_next, std::move(news), continues, until);
-  auto turn = text.ok() ? turn_of(format, *text, until) : text.status();
+  const auto text = render(format, &ChatFormat::render_next, std::move(news), continues, limit);
+  auto turn = text.ok() ? turn_of(format, *text, limit) : text.status();
   if (!turn.ok() && !first.ok()) return first;
   if (!turn.ok()) {
     first->turn = NextTurn{.later = not_after_an_answer(turn.status(), start)};
@@ -201,11 +201,11 @@ Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, b
 }
 
 Result<ChatPrompt> prompt_of_call(const ChatFormat& format, Conversation conversation,
-                                  bool continues, ChatStart start, TimePoint until) {
+                                  bool continues, ChatStart start, WorkLimit limit) {
   auto prompt = is_turn(start)
-                    ? prompt_of_turn(format, std::move(conversation), continues, start, until)
+                    ? prompt_of_turn(format, std::move(conversation), continues, start, limit)
                     : prompt_of_chat(format, std::move(conversation), continues,
-                                     start == ChatStart::kFresh, until);
+                                     start == ChatStart::kFresh, limit);
   if (prompt.ok()) return prompt;
   return invalid_argument(place_of(fields::kMessages) + ": " + prompt.status().raw_message());
 }

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/status.h"
+#include "base/work_limit.h"
 #include "engine/next_turn.h"
 #include "models/template/chat_format.h"
 #include "server/host/served_models.h"
@@ -49,7 +49,7 @@ struct ChatPrompt {
 //   first turn.
 // Errors of ChatFormat::render() and encode().
 Result<ChatPrompt> prompt_of_chat(const ChatFormat& format, Conversation conversation,
-                                  bool continues, bool fresh, TimePoint until);
+                                  bool continues, bool fresh, WorkLimit limit);
 
 // Where a call with a conversation starts.
 enum class ChatStart : uint8_t {
@@ -72,11 +72,11 @@ Status check_later(const Conversation& news, ChatStart start);
 // an empty session and for one that has begun. If only one of the two can take the messages, the
 // result has the reason for the other. It is an error if neither can.
 Result<ChatPrompt> prompt_of_turn(const ChatFormat& format, Conversation news, bool continues,
-                                  ChatStart start, TimePoint until);
+                                  ChatStart start, WorkLimit limit);
 
 // The prompt of a call: prompt_of_chat() or prompt_of_turn(), by its start. INVALID_ARGUMENT names
 // the messages.
 Result<ChatPrompt> prompt_of_call(const ChatFormat& format, Conversation conversation,
-                                  bool continues, ChatStart start, TimePoint until);
+                                  bool continues, ChatStart start, WorkLimit limit);
 
 }  // namespace runnel

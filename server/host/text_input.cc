@@ -15,7 +15,7 @@ Result<std::vector<int32_t>> values_of_text(const std::string& text, const TextI
     return invalid_argument(place_of(fields::kText) + " has " + std::to_string(text.size()) +
                             " bytes; at most " + std::to_string(input.at_most) + " are allowed");
   }
-  auto values = input.tokenizer->encode(text, input.until);
+  auto values = input.tokenizer->encode(text, input.limit);
   if (!values.ok())
     return invalid_argument(place_of(fields::kText) + ": " + values.status().message());
   return values;

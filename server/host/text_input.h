@@ -6,22 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "base/work_limit.h"
 #include "models/text/tokenizer.h"
 
 namespace runnel {
-
-// How long the conversion of all texts of a request to values may take.
-inline constexpr Duration kMostTokenizing = std::chrono::seconds(2);
 
 // How text in a call is converted to values.
 struct TextInput {
   std::string model;                                     // the name that the caller knows
   std::shared_ptr<const Tokenizer> tokenizer = nullptr;  // null: the model has no tokenizer
   int64_t at_most = limits::kTextBytes.default_value;    // the maximum size of one text
-  TimePoint until = TimePoint::max();                    // a text that takes longer is refused
+  WorkLimit limit = WorkLimit();                         // for all texts of the request together
   int64_t unix_time = 0;                                 // the time of day, for templates
 };
 

@@ -367,8 +367,7 @@ Status Answer::submit(const HttpRequest& request) {
 }
 
 Status Answer::make_parts(const HttpRequest& request) {
-  TextInput input = state_.text_input(*model_, request_.model);
-  input.until = std::chrono::steady_clock::now() + kMostTokenizing;
+  const TextInput input = state_.text_input(*model_, request_.model);
   parts_.reserve(kind_->prompts());
   while (parts_.size() < kind_->prompts()) parts_.push_back(std::make_unique<Part>(*this, request));
   for (size_t i = 0; i < parts_.size(); ++i) {

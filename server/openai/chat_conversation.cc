@@ -59,7 +59,7 @@ Fault ChatConversation::prepare(ChatRequest& request, const TextInput& input, An
   conversation.variables = std::exchange(request.variables, nullptr);
   set_now(conversation, input.unix_time);
   auto prompt = prompt_of_call(*format_, std::move(conversation), request.continues,
-                               start_of(request.answer), input.until);
+                               start_of(request.answer), input.limit);
   if (!prompt.ok()) return fault_of(prompt.status(), word_of_);
   prompt_end_ = std::move(prompt->end);
   made.values = std::move(prompt->values);

@@ -44,8 +44,7 @@ Fault tokenize(ShortCall& call) {
   }
   if (Fault fault = fields.end(); !fault.ok()) return fault;
   if (Fault fault = call.find_model(model); !fault.ok()) return fault;
-  TextInput input = call.state.text_input(*call.model, model);
-  input.until = std::chrono::steady_clock::now() + kMostTokenizing;
+  const TextInput input = call.state.text_input(*call.model, model);
   const auto values = values_of_text(text, input);
   if (!values.ok()) return rest_fault(values.status());
   if (Status s = call.reserve(kTokenBytes * std::ssize(*values)); !s.ok()) return {s};

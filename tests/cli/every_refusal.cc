@@ -287,8 +287,7 @@ void add_turns(Refusals& all) {
   ASSERT_TRUE(raising.ok()) << raising.status().message();
   for (const ChatStart start : {ChatStart::kFresh, ChatStart::kSession}) {
     const Conversation talk = {.messages = tool};
-    add(all, Asked::kChat,
-        prompt_of_call(**raising, talk, false, start, TimePoint::max()).status());
+    add(all, Asked::kChat, prompt_of_call(**raising, talk, false, start, WorkLimit()).status());
   }
 }
 

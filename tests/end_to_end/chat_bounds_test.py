@@ -97,7 +97,7 @@ class ChatBounds(unittest.TestCase):
         self.check_refused(
             {"model": "quadratic", "messages": messages(10_000)},
             400,
-            "the template takes (more than 5000000 evaluations|longer than it may)",  # the second on a busy machine
+            "the template takes more than 5000000 evaluations",
         )
 
     def test_levels(self):

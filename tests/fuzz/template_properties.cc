@@ -54,7 +54,7 @@ bool check_template(std::string_view source) {
     check_fault(made.status());
     return false;
   }
-  const auto text = made->render(kConversation, std::chrono::steady_clock::now() + kRendering);
+  const auto text = made->render(kConversation, WorkLimit(kRendering));
   text.ok() ? check_text(*text) : check_fault(text.status());
   return true;
 }

@@ -13,9 +13,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Status render_status(const std::string& source, const Conversation& conversation = {},
-                     TimePoint until = TimePoint::max()) {
+                     WorkLimit limit = WorkLimit()) {
   const auto made = ChatTemplate::parse(source, "t");
-  return made.ok() ? made->render(conversation, until).status() : made.status();
+  return made.ok() ? made->render(conversation, limit).status() : made.status();
 }
 
 std::string times(int64_t count, const std::string& text) {
@@ -69,7 +69,7 @@ TEST(TemplateLimits, Evaluations) {
 
 TEST(TemplateLimits, Time) {
   const Status late =
-      render_status("{% for i in range(9999) %}{{ i }}{% endfor %}", {}, TimePoint::min());
+      render_status("{% for i in range(9999) %}{{ i }}{% endfor %}", {}, WorkLimit(Duration(0)));
   EXPECT_EQ(late.code(), Code::kResourceExhausted);
   EXPECT_THAT(late.message(), HasSubstr("takes longer than it may"));
 }
@@ -162,13 +162,13 @@ TEST(TemplateLimits, QuadraticTemplatesEnd) {
   for (int i = 0; i < 10'000; ++i) {
     conversation.messages.push_back({{"role", "user"}, {"content", "x"}});
   }
-  const TimePoint before = std::chrono::steady_clock::now();
+  const Duration before = WorkLimit::processor_time();
   const Status status = render_status(
       "{% for m in messages %}{% for n in messages[:loop.index] %}{{ n.content }}{% endfor %}"
       "{% endfor %}",
       conversation);
   EXPECT_EQ(status.code(), Code::kResourceExhausted);
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(20));
+  EXPECT_LT(WorkLimit::processor_time() - before, std::chrono::seconds(20));
   EXPECT_TRUE(
       render_status("{% for m in messages %}{{ m.content }}{% endfor %}", conversation).ok());
 }

@@ -108,7 +108,7 @@ TEST(Conversation, CallsToolsAndVariablesReachTheTemplate) {
             R"({"role":"assistant","tool_calls":[{"type":"function","function":)"
             R"({"name":"F","arguments":{"Z":1,"A":[2]}}}]})");
   const auto prompt = prompt_of_call(*test.server.models().all()->at("fake")->chat, *made, false,
-                                     ChatStart::kFresh, TimePoint::max());
+                                     ChatStart::kFresh, WorkLimit());
   ASSERT_TRUE(prompt.ok()) << prompt.status().message();
   const std::string text(prompt->values.begin(), prompt->values.end());
   EXPECT_THAT(text, HasSubstr("[T]3\n[A]F420.5FalseTNone"));
