@@ -17,7 +17,7 @@ inline constexpr std::chrono::seconds kMaxTime{2};
 inline constexpr int kMaxMacroDepth = 32;
 inline constexpr int64_t kMaxArguments = 1000;   // of a call
 inline constexpr int kMaxEvaluationDepth = 512;  // of nodes within nodes, through macros
-inline constexpr int kMaxValueDepth = 64;        // of lists and dicts
+inline constexpr int kMaxValueDepth = 64;        // of lists, dicts and methods
 inline constexpr int64_t kMaxRange = 100'000;
 inline constexpr int64_t kMaxOutputBytes = 16 << 20;
 inline constexpr int64_t kMaxValueBytes = 16 << 20;  // of all values at the same time, plus
