@@ -21,6 +21,8 @@ constexpr size_t kListBytes = 128;
 int depth_of(const Value& value) {
   if (const List* list = value.list()) return list->depth;
   if (const Dict* dict = value.dict()) return dict->depth;
+  // A method keeps its object, which is not a function.
+  if (const Function* function = value.function()) return depth_of(function->self) + 1;
   return 0;
 }
 
@@ -179,7 +181,9 @@ Value Runtime::list(std::vector<Value> items, ListForm form) {
 Value Runtime::dict(std::vector<std::pair<Value, Value>> members) {
   auto value = std::make_shared<Dict>(&budget_);
   value->memory.grow(members.size() * 2 * kItemBytes + kListBytes);
-  for (const auto& member : members) value->depth = depth_with(value->depth, member.second);
+  for (const auto& [key, member] : members) {
+    value->depth = depth_with(depth_with(value->depth, key), member);
+  }
   value->members = std::move(members);
   return Value::Held(std::move(value));
 }

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runnel_client.access import Access
+from runnel_client.address import OWN_SCHEMES
 from runnel_client.errors import AccessError, CallError, call_error
 
 # The gRPC status for each of the server's HTTP statuses (docs/http.md).
@@ -34,7 +35,9 @@ class Door:
         self._secure, self._host = _place_of(url) if url else (False, "")
         self._headers = {"Content-Type": "application/json"}
         if url:
-            self._headers.update({name.title(): value for name, value in access.metadata(self._host, self._secure)})
+            # The host may be called "unix", which is not the scheme of a socket file here.
+            address = f"dns:///{self._host}" if self._host.startswith(OWN_SCHEMES) else self._host
+            self._headers.update({name.title(): value for name, value in access.metadata(address, self._secure)})
 
     def post(self, path: str, body: dict[str, Any], timeout: float) -> Any:
         """Posts `body` as JSON, and returns the JSON of the answer. Raises CallError if the answer is an error."""

@@ -1,8 +1,11 @@
 #include "server/openai/answer_request.h"
 
+#include <iterator>
 #include <limits>
+#include <string>
 
 #include "base/base64.h"
+#include "base/limits.h"
 
 namespace runnel {
 namespace {
@@ -23,16 +26,27 @@ constexpr auto kHarmless = {"user",
 void read_stop(RequestFields& fields, AnswerRequest& request) {
   const Json* const stop = fields.find("stop");
   if (stop == nullptr) return;
+  // The engine checks number and lengths, too, but by then each prompt has a copy of the texts.
+  if (stop->is_array() && std::ssize(*stop) > kMaxStopSequences) {
+    return fields.refuse("stop", "has " + std::to_string(stop->size()) + " texts; at most " +
+                                     std::to_string(kMaxStopSequences) + " are allowed");
+  }
   const Json list = stop->is_array() ? *stop : Json::array({*stop});
   for (const Json& text : list) {
     if (!text.is_string()) return fields.refuse("stop", "must be a text, or a list of texts");
+    const auto& bytes = text.get_ref<const std::string&>();
+    if (std::ssize(bytes) > kMaxStopTextBytes) {
+      return fields.refuse("stop", "has a text of " + std::to_string(bytes.size()) +
+                                       " bytes; each must have 1 to " +
+                                       std::to_string(kMaxStopTextBytes));
+    }
     // The engine compares bytes, so this text never matches there.
-    if (text.get_ref<const std::string&>().find(kReplacement) != std::string::npos) {
+    if (bytes.find(kReplacement) != std::string::npos) {
       return fields.refuse("stop",
                            "contains U+FFFD, the replacement character, which the output never "
                            "matches");
     }
-    request.call.stop_text.push_back(text.get<std::string>());
+    request.call.stop_text.push_back(bytes);
   }
 }
 

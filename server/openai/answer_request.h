@@ -26,7 +26,8 @@ struct AnswerRequest {
 
 // Each of these functions reads some fields of a request's body.
 
-// `stop`: a text or a list of texts. The engine checks their number and lengths.
+// `stop`: a text or a list of texts, no more and no longer than the engine takes. The engine
+// refuses an empty text.
 void read_stop(RequestFields& fields, AnswerRequest& request);
 // `stream`, `stream_options`, `return_token_ids`.
 void read_answer_form(RequestFields& fields, AnswerRequest& request);

@@ -193,7 +193,7 @@ bool ChatAnswer::call() {
   drop(after);
   spoke_ = false;
   for (ToolCall& call : *calls) {
-    events_.push_back({.kind = ChatEvent::Kind::kCall, .call = std::move(call)});
+    events_.push_back({.kind = ChatEvent::Kind::kCall, .call = std::move(call), .end = taken_});
     if (!options_.one_call) continue;
     state_ = State::kDropped;
     break;
@@ -207,6 +207,7 @@ void ChatAnswer::emit(ChatEvent::Kind kind, size_t bytes) {
   events_.back().text.append(rest_, 0, bytes);
   spoke_ = true;
   drop(bytes);
+  events_.back().end = taken_;
 }
 
 void ChatAnswer::drop(size_t bytes) {

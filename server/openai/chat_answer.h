@@ -18,8 +18,12 @@ struct ChatEvent {
   Kind kind = Kind::kContent;
   std::string text = {};  // of kThinking and kContent: the next text
   ToolCall call = {};     // of kCall: the whole call
+  int64_t end = 0;        // how many of the first bytes given to ChatAnswer::add() precede its end
 
-  friend bool operator==(const ChatEvent&, const ChatEvent&) = default;
+  // Compares what clients get, which does not depend on how the text was cut.
+  friend bool operator==(const ChatEvent& a, const ChatEvent& b) {
+    return a.kind == b.kind && a.text == b.text && a.call == b.call;
+  }
 };
 
 // Takes the text in pieces as it is sampled. No part of a tag is ever sent as text, and the events

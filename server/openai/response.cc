@@ -59,10 +59,10 @@ class Sample final : public AnswerChoice {
     output_.add_tokens(sample_.take_spoken_tokens());
     for (ChatEvent& event : sample_.take_events()) {
       if (event.kind == ChatEvent::Kind::kCall) {
-        output_.call(AnsweredToolCall(std::move(event.call)));
+        output_.call(AnsweredToolCall(std::move(event.call)), event.end);
         called_ = true;
       } else {
-        output_.say(event.kind, event.text);
+        output_.say(event.kind, event.text, event.end);
       }
     }
   }

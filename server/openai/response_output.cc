@@ -57,7 +57,16 @@ void ResponseOutput::add_tokens(std::vector<ChoiceToken> tokens) {
   std::ranges::move(tokens, std::back_inserter(pending_));
 }
 
-void ResponseOutput::say(Kind kind, std::string_view text) {
+std::vector<ChoiceToken> ResponseOutput::take_pending(int64_t end) {
+  std::vector<ChoiceToken> later;
+  const auto first = std::ranges::find_if(
+      pending_, [end](const ChoiceToken& token) { return token.begin >= end; });
+  std::move(first, pending_.end(), std::back_inserter(later));
+  pending_.erase(first, pending_.end());
+  return std::exchange(pending_, std::move(later));
+}
+
+void ResponseOutput::say(Kind kind, std::string_view text, int64_t end) {
   if (open_.empty() || open_.back().kind != kind) {
     close(kCompleted);
     open(kind);
@@ -67,7 +76,7 @@ void ResponseOutput::say(Kind kind, std::string_view text) {
   if (kind == Kind::kThinking) {
     return text_event("response.reasoning_text.delta", "delta", std::string(text));
   }
-  std::ranges::move(std::exchange(pending_, {}), std::back_inserter(item.tokens));
+  std::ranges::move(take_pending(end), std::back_inserter(item.tokens));
   text_event("response.output_text.delta", "delta", std::string(text));
 }
 
@@ -96,9 +105,11 @@ void ResponseOutput::close(const char* status) {
   add_item(whole);
 }
 
-void ResponseOutput::call(const AnsweredToolCall& call) {
+void ResponseOutput::call(const AnsweredToolCall& call, int64_t end) {
+  take_pending(end);
+  std::vector<ChoiceToken> later = std::exchange(pending_, {});
   close(kCompleted);
-  pending_.clear();
+  pending_ = std::move(later);
   const std::string id = "fc_" + random_hex(32);
   const std::string& arguments = call.call.arguments;
   item_event("response.output_item.added", call_json(id, call, kInProgress, ""));

@@ -31,11 +31,14 @@ class ResponseOutput {
 
   // --- The output of the sample, in its order ---
 
-  // Adds values whose text is in the next say(), if the request asks for log-probabilities.
+  // Adds values whose text is in the next say() and call(), if the request asks for
+  // log-probabilities.
   void add_tokens(std::vector<ChoiceToken> tokens);
-  // Adds thinking or content. Opens an item, unless the last one is of this kind.
-  void say(ChatEvent::Kind kind, std::string_view text);
-  void call(const AnsweredToolCall& call);
+  // Adds thinking or content. Opens an item, unless the last one is of this kind. `end`: as in
+  // ChatEvent. The values that begin before it are those of the content.
+  void say(ChatEvent::Kind kind, std::string_view text, int64_t end);
+  // Adds a call, and drops its values.
+  void call(const AnsweredToolCall& call, int64_t end);
   // To be called when the sample has ended. `complete`: no limit has cut it off. `state_token`: in
   // base64; empty: none.
   void finish(bool complete, std::string state_token);
@@ -65,6 +68,8 @@ class ResponseOutput {
     size_t told = 0;  // how many tokens have been sent with a delta
   };
 
+  // Takes the pending values that begin before `end`.
+  std::vector<ChoiceToken> take_pending(int64_t end);
   void open(ChatEvent::Kind kind);
   void close(const char* status);
   OrderedJson item_json(const Item& item, const char* status, bool with_content) const;

@@ -103,6 +103,9 @@ class AddressTest(unittest.TestCase):
                     kind(http=wrong, access=Access())
         for good in ("http://127.0.0.1:8000", "http://[::1]:8000/", "https://example.org"):
             Client(http=good, access=Access()).close()
+        for named in ("http://unix:8000", "http://unix-abstract:8000"):  # hosts, and no socket files
+            with self.assertRaisesRegex(errors.AccessError, f"{named[7:]} in the clear"):
+                Client(http=named, access=Access(api_key="k"))
 
     def test_without_tls_a_key_is_sent_only_to_this_machine(self):
         for near in (

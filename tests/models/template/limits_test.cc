@@ -101,6 +101,19 @@ TEST(TemplateLimits, DepthOfValues) {
   expect_limit(nested(jinja::kMaxValueDepth + 1), jinja::kMaxValueDepth);
 }
 
+// A method keeps its object, so a list of methods of lists is as deep as a list of lists. Without a
+// limit, its destruction would exhaust the stack.
+TEST(TemplateLimits, DepthOfMethods) {
+  const auto nested = [](const std::string& first, const std::string& next) {
+    return "{% set n = namespace(x=" + first + ") %}{% for i in range(" +
+           std::to_string(jinja::kMaxValueDepth) + ") %}{% set n.x = " + next + " %}{% endfor %}";
+  };
+  expect_limit(nested("[]", "[n.x.index]"), jinja::kMaxValueDepth);
+  expect_limit(nested("{}", "{'a': n.x.get}"), jinja::kMaxValueDepth);
+  expect_limit(nested("{}", "{n.x.get: 'a'}"), jinja::kMaxValueDepth);
+  EXPECT_EQ(render_status("{% set n = [[].index, 'a'.upper] %}{{ n[1]() }}").message(), "");
+}
+
 TEST(TemplateLimits, Range) {
   EXPECT_TRUE(render_status("{{ range(100000)|length }}").ok());
   expect_limit("{{ range(100001)|length }}", jinja::kMaxRange);

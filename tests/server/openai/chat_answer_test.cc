@@ -87,6 +87,17 @@ std::vector<ChatEvent> events_of(const std::string& text, const Given& given = {
   return whole;
 }
 
+TEST(ChatAnswer, EventsSayWhereTheyEnd) {
+  const std::string made = R"(<tool_call>{"name": "f"}</tool_call>)";
+  ChatAnswer answer = answer_of({.form = ToolCallForm::kTagged});
+  answer.add("Hm. " + made + "\nSo.");
+  answer.finish();
+  std::vector<int64_t> ends;
+  for (const ChatEvent& event : answer.take()) ends.push_back(event.end);
+  const int64_t called = 4 + std::ssize(made);
+  EXPECT_THAT(ends, ElementsAre(3, called, called + 4));
+}
+
 TEST(ChatAnswer, ContentLosesItsLeadingSpace) {
   EXPECT_THAT(events_of(" Good day.\n"), ElementsAre(content("Good day.\n")));
   EXPECT_THAT(events_of(" \n "), IsEmpty());

@@ -232,6 +232,8 @@ TEST(ChatRequest, RefusalsNameTheField) {
       {body_of(R"("reasoning_effort":"huge")"), "reasoning_effort", "is 'huge'"},
       {body_of(R"("continue_final_message":true)"), "continue_final_message", "assistant"},
       {body_of(R"("add_generation_prompt":false)"), "add_generation_prompt", "leave it out"},
+      {body_of(R"("stop":["a","a","a","a","a","a","a","a","a"])"), "stop", "has 9 texts"},
+      {body_of(R"("stop":")" + std::string(257, 'a') + '"'), "stop", "a text of 257 bytes"},
       {body_of(R"("mood":1)"), "mood", "not a field that this server knows"},
       {body_of(R"("prompt":"a")"), "prompt", "not a field that this server knows"},
   });

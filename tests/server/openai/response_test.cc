@@ -9,6 +9,7 @@
 #include <latch>
 #include <thread>
 
+#include "server/openai/response_output.h"
 #include "tests/base/eventually.h"
 #include "tests/server/openai/chat_models.h"
 #include "tests/server/openai/openai_server.h"
@@ -152,6 +153,32 @@ TEST(Response, LogProbsAreThoseOfTheContent) {
     for (const Json& entry : event["logprobs"]) told.push_back(entry);
   }
   EXPECT_EQ(told, expected);
+}
+
+// The text is "a<>b", and "<>" is a call.
+TEST(Response, LogProbsOfTheContentLeaveOutCalls) {
+  const auto token = [](int32_t value, int64_t begin) {
+    ChoiceToken made;
+    made.value = value;
+    made.begin = begin;
+    return made;
+  };
+  const auto tokens_of = [](const Json& item) {
+    std::string tokens;
+    for (const Json& entry : item["content"][0]["logprobs"]) tokens += entry["token"];
+    return tokens;
+  };
+  ResponseOutput output({.model = "m", .tokenizer = Tokenizer::of_bytes(), .logprobs = true});
+  output.add_tokens({token('a', 0), token('<', 1), token('>', 2), token('b', 3)});
+  output.say(ChatEvent::Kind::kContent, "a", 1);
+  output.call(AnsweredToolCall({"f", "{}"}), 3);
+  output.say(ChatEvent::Kind::kContent, "b", 4);
+  output.finish(true, "");
+  const Json items = Json::parse(output.whole({}))["output"];
+  ASSERT_EQ(items.size(), 3U);
+  EXPECT_EQ(tokens_of(items[0]), "a");
+  EXPECT_EQ(items[1]["type"], "function_call");
+  EXPECT_EQ(tokens_of(items[2]), "b");
 }
 
 TEST(Response, ThinkingIsAnItem) {
