@@ -76,15 +76,12 @@ LONG_FILES = {
 }
 # The files of server/ that read the machine's clock instead of ServerContext::clock, and the reasons.
 MACHINE_TIME = {
-    "server/grpc/conversation.cc": "tokenizers and templates compare their deadline with the machine's clock",
     "server/grpc/grpc_door.cc": "gRPC's Shutdown() takes a deadline of the machine's clock",
     "server/host/host.cc": "a drain waits for calls as live_calls.cc does",
     "server/host/live_calls.cc": "a thread that waits is not woken by a virtual clock",
     "server/http/http_connection.cc": "Asio's timers run by the machine's clock",
     "server/net/server_certificate.cc": "certificates expire by the machine's clock",
-    "server/openai/answer.cc": "tokenizers and templates compare their deadline with the machine's clock",
     "server/process/serve.cc": "a thread that waits for signals is not woken by a virtual clock",
-    "server/rest/tokenize.cc": "tokenizers compare their deadline with the machine's clock",
 }
 MAX_CLASS_FUNCTIONS = 40
 # Classes with more member functions, and the reasons.
