@@ -6,7 +6,7 @@
 namespace runnel {
 
 StoreThreads::StoreThreads(int threads, size_t most, Duration timeout, const Clock& clock)
-    : most_(most), timeout_(timeout), clock_(clock) {
+    : most_(most), most_in_pieces_(std::max(1, threads - 1)), timeout_(timeout), clock_(clock) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
@@ -37,6 +37,9 @@ void StoreThreads::add(std::shared_ptr<Job> job) {
 void StoreThreads::extend(Job& job) {
   std::lock_guard lock(mutex_);
   job.until = clock_.now() + timeout_;
+  for (const auto& waiting : queue_) {
+    if (waiting->in_pieces) waiting->until = job.until;
+  }
 }
 
 // True for the first caller only, who must then call `done`.
@@ -55,13 +58,18 @@ void StoreThreads::fail(const std::shared_ptr<Job>& job, const Status& status) {
   }));
 }
 
-// With the mutex held: the first job in the queue that may begin.
-StoreThreads::Queue::iterator StoreThreads::next() {
-  return std::ranges::find_if(
-      queue_, [this](const std::shared_ptr<Job>& job) { return !job->in_turn || !turn_taken_; });
+// With the mutex held.
+bool StoreThreads::may_begin(const Job& job) const {
+  if (job.in_pieces) return in_pieces_ < most_in_pieces_;
+  return !job.in_turn || !turn_taken_;
 }
 
-// A thread whose job was in turn looks for the next one itself, so no other thread is notified.
+// With the mutex held: the first job in the queue that may begin.
+StoreThreads::Queue::iterator StoreThreads::next() {
+  return std::ranges::find_if(queue_, [this](const auto& job) { return may_begin(*job); });
+}
+
+// A thread whose job has ended looks for the next one itself, so no other thread is notified.
 void StoreThreads::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -71,8 +79,9 @@ void StoreThreads::work() {
     std::shared_ptr<Job> job = std::move(*first);
     queue_.erase(first);
     ++running_;
-    const bool in_turn = job->in_turn;
+    const bool in_turn = job->in_turn, in_pieces = job->in_pieces;
     turn_taken_ |= in_turn;
+    in_pieces_ += in_pieces;
     lock.unlock();
     const Status done = within_memory([&] {
       job->run(job);
@@ -83,6 +92,7 @@ void StoreThreads::work() {
     lock.lock();
     --running_;
     if (in_turn) turn_taken_ = false;
+    in_pieces_ -= in_pieces;
     if (queue_.empty() && running_ == 0) idle_.notify_all();
   }
 }

@@ -41,11 +41,15 @@ class StoreThreads {
   // Begins the timeout again, because the work has made progress.
   using Progress = std::function<void()>;
   // The same for work that copies a state piece by piece, however long that takes in all. It must
-  // call its argument before each piece.
+  // call its argument before each piece. One thread is kept free of such work, so that short jobs
+  // do not wait for it. While it waits for a thread, its timeout begins again with each piece that
+  // other work copies.
   template <typename T>
   void run_in_pieces(std::function<Result<T>(const Progress&)> work,
                      std::function<void(Result<T>)> done) {
-    add(made(std::move(work), std::move(done), std::function<void(T)>()));
+    auto job = made(std::move(work), std::move(done), std::function<void(T)>());
+    job->in_pieces = true;
+    add(std::move(job));
   }
 
   // The same for a long job. Only one long job runs at a time, and the others wait, so that long
@@ -69,6 +73,7 @@ class StoreThreads {
     std::function<void(Status)> fail;
     TimePoint until{};
     bool in_turn = false;
+    bool in_pieces = false;
   };
   using Queue = std::deque<std::shared_ptr<Job>>;
 
@@ -96,12 +101,14 @@ class StoreThreads {
 
   void add(std::shared_ptr<Job> job);
   void extend(Job& job);
+  bool may_begin(const Job& job) const;
   bool settle(const std::shared_ptr<Job>& job);
   void fail(const std::shared_ptr<Job>& job, const Status& status);
   Queue::iterator next();
   void work();
 
   const size_t most_;
+  const int most_in_pieces_;  // running jobs that are Job::in_pieces
   const Duration timeout_;
   const Clock& clock_;
   std::mutex mutex_;
@@ -110,6 +117,7 @@ class StoreThreads {
   Queue queue_;
   std::set<std::shared_ptr<Job>> unsettled_;  // jobs whose `done` has not been called
   int running_ = 0;                           // running jobs
+  int in_pieces_ = 0;                         // running jobs that are Job::in_pieces
   bool turn_taken_ = false;                   // a running job is Job::in_turn
   bool over_ = false;
   std::vector<std::thread> threads_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <latch>
 #include <new>
@@ -101,6 +102,72 @@ TEST(StoreThreads, ProgressBeginsTheTimeoutAgain) {
   }
   ASSERT_EQ(ends.size(), 1U);
   EXPECT_EQ(ends[0].status().code(), Code::kUnavailable) << "the last piece took too long";
+}
+
+// Large states must not keep calls from beginning and leases from being renewed.
+TEST(StoreThreads, WorkInPiecesLeavesAThreadToOtherJobs) {
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  std::array<std::counting_semaphore<>, 3> may_continue = {
+      std::counting_semaphore<>(0), std::counting_semaphore<>(0), std::counting_semaphore<>(0)};
+  std::counting_semaphore<> has_begun(0);
+  std::atomic<int> sum{0};
+  std::atomic<int> failed{0};
+  const auto add = [&](const Result<int>& n) { n.ok() ? sum += *n : ++failed; };
+  {
+    StoreThreads threads(3, 100, kTimeout, clock);
+    for (int state = 0; state < 3; ++state) {
+      threads.run_in_pieces<int>(
+          [&, state](const StoreThreads::Progress& progress) -> Result<int> {
+            has_begun.release();
+            for (int piece = 0; piece < 3; ++piece) {
+              may_continue[state].acquire();
+              progress();
+              has_begun.release();
+            }
+            return 1;
+          },
+          add);
+    }
+    has_begun.acquire();
+    has_begun.acquire();
+    std::latch ran(1);
+    threads.run<int>(
+        [&]() -> Result<int> {
+          ran.count_down();
+          return 10;
+        },
+        add);
+    ran.wait();
+    EXPECT_FALSE(has_begun.try_acquire()) << "the third state waits";
+    for (int piece = 0; piece < 2; ++piece) {  // of each of the first two states
+      clock.advance(kTimeout - std::chrono::milliseconds(1));
+      may_continue[0].release();
+      may_continue[1].release();
+      has_begun.acquire();
+      has_begun.acquire();
+      threads.tend();
+    }
+    EXPECT_EQ(failed, 0) << "it waits while the others make progress";
+    for (auto& state : may_continue) state.release(3);
+  }
+  EXPECT_EQ(sum, 13);
+
+  StoreThreads threads(1, 100, kTimeout, clock);
+  std::latch may_end(1);
+  std::latch runs(1);
+  threads.run_in_pieces<int>(
+      [&](const StoreThreads::Progress&) -> Result<int> {
+        runs.count_down();
+        may_end.wait();
+        return 1;
+      },
+      add);
+  runs.wait();
+  threads.run_in_pieces<int>([](const StoreThreads::Progress&) -> Result<int> { return 1; }, add);
+  clock.advance(kTimeout);
+  threads.tend();
+  EXPECT_EQ(failed, 2) << "nothing makes progress";
+  may_end.count_down();
 }
 
 TEST(StoreThreads, JobsInTurnRunOneAtATimeWhileOtherJobsRun) {
