@@ -1,6 +1,6 @@
 // A clock that tests can stop and move. The engine and the server ask a Clock for the time. Only
-// waits of threads and sockets, deadlines of tokenizers and templates, certificates, and
-// measurements of work use the machine's time directly.
+// waits of threads and sockets, limits of work (base/work_limit.h), certificates, and measurements
+// of work use the machine's time directly.
 #pragma once
 
 #include <atomic>

@@ -31,8 +31,9 @@ class RecordFile {
   // Replaces the text, and makes the file if there is none. Call it at most once, and hold a lock
   // from before open() until write() has returned, so that nobody else writes the file in between.
   // With `durable` the text and the name of the file are on the disk afterwards, if all earlier
-  // writes also used `durable`. After a failure the file has its old text, unless the disk also
-  // fails to write this text back, or only the name of a new file could not be made durable.
+  // writes also used `durable`. After a failure the file has its old text, with two exceptions:
+  // the disk also failed to write the old text back, or the file is new and everything succeeded
+  // except for making its name durable.
   Status write(Folder& folder, std::string_view text, bool durable);
 
  private:

@@ -327,7 +327,7 @@ Written by `make bench`, which replaces the section of the processor family that
 
 
 def compiled(figures):
-    """Say which compiled form of the step is the strongest peer, or why there is none."""
+    """Describe the step that PyTorch compiled: how far its results differ, and which forms could not be measured."""
     if "compiled" in figures["torch"]:
         differ = ", ".join(f"{form} by {bits:.1g}" for form, bits in figures["forms"].items())
         told = (

@@ -113,8 +113,8 @@ Fault read_conversation(const v1::Conversation& message, Conversation& made) {
   return message.continues() ? check_continues(made.messages, "continues") : Fault();
 }
 
-// `fault.param` is the path of a member, and begins with a field of the conversation. In the
-// message this field is a placeholder, which each door replaces with its own word (base/field.h).
+// `fault.param` is the path of a member, for example `messages[1].content`. Its first part becomes
+// a placeholder (base/field.h), since gRPC and HTTP use different words for it.
 Status status_of(const Fault& fault) {
   const std::string& path = fault.param;
   const size_t end = std::min(path.find_first_of(".["), path.size());

@@ -155,7 +155,8 @@ TEST_F(SealTest, AFileExpires) {
   EXPECT_TRUE(save(unsealed, "", file, [](auto& request) { request.set_any_owner(true); }).ok());
 }
 
-// Whoever can write to the store can also write a state without a seal, and its checksum.
+// A checksum does not protect a state in the store: whoever can replace the state can also replace
+// its checksum. So the server takes no state without a seal from such a store.
 TEST_F(SealTest, AStoreWhereOthersMayWriteNeedsSeals) {
   const auto shelf = std::make_shared<MemoryShelf>();
   const auto generate = [&](const std::string& seal_keys, bool needs_seals) {
