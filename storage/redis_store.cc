@@ -32,7 +32,8 @@ return {now, text}
 )";
 
 // Replaces the record, and puts its session into its list, if the record still has the version
-// ARGV[1]. Returns 1 and the time of Redis if it has, else 0.
+// ARGV[1], and the time is within half a second of ARGV[10], or ARGV[10] is ''.
+// Returns 1 and the time of Redis, else 0.
 // - ARGV[2]: the new text of the record, '' to delete the record.
 // - ARGV[3]: milliseconds until the record and its state expire.
 // - ARGV[4]: the epoch of the state.
@@ -45,6 +46,9 @@ return {now, text}
 // members are chosen at random, and those whose records have expired are removed. So not much more
 // than a third of the members can have expired.
 constexpr std::string_view kSwap = R"(
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if ARGV[10] ~= '' and math.abs(now - ARGV[10]) > 500 then return {0} end
 local text = redis.call('GET', KEYS[1])
 if (text and string.match(text, '^[^\n]*\n?') or '') ~= ARGV[1] then return {0} end
 local function piece(epoch, n) return KEYS[1] .. ':' .. epoch .. ':' .. n end
@@ -72,8 +76,7 @@ else
 end
 n = 0
 while ARGV[5] ~= '' and redis.call('UNLINK', piece(ARGV[5], n)) == 1 do n = n + 1 end
-local time = redis.call('TIME')
-return {1, time[1] * 1000 + math.floor(time[2] / 1000)}
+return {1, now}
 )";
 
 // The ids of sessions in the list KEYS[1], from ARGV[1] on, at most ARGV[2] of them, with one id
@@ -204,18 +207,18 @@ RedisStore::RedisStore(RedisOptions options, const StoreTimes& times, const Cloc
 
 void RedisStore::note_time(int64_t redis_ms) { ahead_ms_ = redis_ms - steady_ms(clock_); }
 
-// The time of Redis, in milliseconds since 1970, as far as it is known without asking. It is late
-// by no more than the time that Redis took for its last reply.
-int64_t RedisStore::now() const {
-  return clock_.is_virtual() ? clock_.unix_ms() : steady_ms(clock_) + ahead_ms_;
-}
+// The time of Redis, in milliseconds since 1970, as far as it is known without asking. It is wrong
+// if one of the clocks was set or stopped since the last reply. So swap() compares it.
+int64_t RedisStore::estimated_ms() const { return steady_ms(clock_) + ahead_ms_; }
 
 // The record as this store has written it last. None: it has written none, or has forgotten it.
 // Others may have changed the record since, and then swap() does not replace it.
 std::optional<RedisStore::Seen> RedisStore::known(const std::string& key) {
   auto found = known_.find(key);
-  if (!found || has_expired(found->record, now(), times_.ttl_ms)) return {};
-  Seen seen = {.now = now(), .version = std::move(found->version)};
+  const int64_t estimated = estimated_ms();
+  const int64_t now = clock_.is_virtual() ? clock_.unix_ms() : estimated;
+  if (!found || has_expired(found->record, now, times_.ttl_ms)) return {};
+  Seen seen = {.now = now, .estimated_ms = estimated, .version = std::move(found->version)};
   if (!found->record.list.empty()) {
     seen.list = list_name(found->record.list);
     seen.member = member_of(found->record, key);
@@ -267,9 +270,10 @@ Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const
   const bool is_listed = record != nullptr && !record->list.empty();
   const std::string list = is_listed ? list_name(record->list) : seen.list;
   const std::string member = is_listed ? member_of(*record, key) : seen.member;
-  const std::array<std::string_view, 13> words = {"EVAL",      script,  "1",   name, seen.version,
-                                                  text,        expires, epoch, old,  count,
-                                                  pieces.name, list,    member};
+  const std::string now = seen.estimated_ms == 0 ? "" : std::to_string(seen.estimated_ms);
+  const std::array<std::string_view, 14> words = {"EVAL",      script,  "1",    name, seen.version,
+                                                  text,        expires, epoch,  old,  count,
+                                                  pieces.name, list,    member, now};
   known_.forget(key);
   const auto reply = client.ask(words, RespKind::kArray);
   if (!reply.ok()) return reply.status();
@@ -428,20 +432,28 @@ Result<std::vector<std::string>> RedisStore::list(const std::string& list, const
 // Changes the record together with its state, which is named after the last call that was saved.
 // The pieces are written first, under a name that no record has, because a reply may be lost and
 // the change may still happen later: it must not find other pieces there. They get their final name
-// together with the record. They are not written if the change would fail.
+// together with the record. They are not written if the change would fail, as far as that is known.
 Result<bool> RedisStore::change_state(const std::string& key, const Snapshot& snapshot,
                                       const SeenChange& change_it) {
   const auto client = pool_.take();
   if (!client.ok()) return client.status();
-  auto known_one = known(key);
-  if (!known_one || !change_it(*known_one)) {
+  const auto would_change = [&]() -> Result<bool> {
     auto seen = read(**client, key);
     if (!seen.ok()) return seen.status();
     if (!seen->damage.ok()) return seen->damage;
-    if (!change_it(*seen)) return false;
+    return change_it(*seen);
+  };
+  auto known_one = known(key);
+  const bool is_known = known_one && change_it(*known_one);
+  if (!is_known) {
+    if (const auto would = would_change(); !would.ok() || !*would) return would;
   }
   const auto pieces = write_pieces(**client, key, snapshot);
-  if (!pieces.ok()) return pieces.status();
+  if (!pieces.ok()) {
+    // If the session has another owner by now, the caller must not try again.
+    const Result<bool> would = is_known ? would_change() : Result<bool>(true);
+    return would.ok() && !*would ? would : pieces.status();
+  }
   const auto put = [&](Seen& now) {
     if (!change_it(now)) return false;
     put_state(*now.record, now.record->saved, snapshot.position, pieces->tail);

@@ -52,6 +52,7 @@ class RedisStore final : public Store {
   // The record of a session when it was read.
   struct Seen {
     int64_t now = 0;           // the time then, in milliseconds since 1970
+    int64_t estimated_ms = 0;  // the time of Redis if it was estimated; 0: Redis has told it
     std::string version = {};  // the first line of the record's text; empty: Redis has no text
     std::optional<Record> record = {};  // none: no text, or the record has expired or is damaged
     Status damage = {};                 // why the text is not a record; OK if it is one
@@ -71,7 +72,7 @@ class RedisStore final : public Store {
   RedisStore(RedisOptions options, const StoreTimes& times, const Clock& clock);
 
   void note_time(int64_t redis_ms);
-  int64_t now() const;
+  int64_t estimated_ms() const;
   std::optional<Seen> known(const std::string& key);
   Result<Seen> read(RedisClient& client, const std::string& key);
   Result<bool> swap(RedisClient& client, const std::string& key, const Seen& seen, bool is_new,

@@ -6,7 +6,7 @@
 namespace runnel {
 
 StoreThreads::StoreThreads(int threads, size_t most, Duration timeout, const Clock& clock)
-    : most_(most), most_in_pieces_(std::max(1, threads - 1)), timeout_(timeout), clock_(clock) {
+    : most_(most), most_in_pieces_(std::max(1, threads / 2)), timeout_(timeout), clock_(clock) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
@@ -34,11 +34,12 @@ void StoreThreads::add(std::shared_ptr<Job> job) {
   job->fail(status.with_retry_after(std::chrono::milliseconds(100)).with_reason("storage"));
 }
 
-void StoreThreads::extend(Job& job) {
+void StoreThreads::extend(const std::shared_ptr<Job>& job) {
   std::lock_guard lock(mutex_);
-  job.until = clock_.now() + timeout_;
+  if (!unsettled_.contains(job)) return;
+  job->until = clock_.now() + timeout_;
   for (const auto& waiting : queue_) {
-    if (waiting->in_pieces) waiting->until = job.until;
+    if (waiting->in_pieces) waiting->until = job->until;
   }
 }
 

@@ -41,9 +41,9 @@ class StoreThreads {
   // Begins the timeout again, because the work has made progress.
   using Progress = std::function<void()>;
   // The same for work that copies a state piece by piece, however long that takes in all. It must
-  // call its argument before each piece. One thread is kept free of such work, so that short jobs
-  // do not wait for it. While it waits for a thread, its timeout begins again with each piece that
-  // other work copies.
+  // call its argument before each piece. Half of the threads are kept free of such work, so that
+  // other jobs do not wait for it. While it waits for a thread, its timeout begins again with each
+  // piece that other work copies, unless that work is late itself.
   template <typename T>
   void run_in_pieces(std::function<Result<T>(const Progress&)> work,
                      std::function<void(Result<T>)> done) {
@@ -89,7 +89,7 @@ class StoreThreads {
     job->fail = done;
     job->run = [this, work = std::move(work), done = std::move(done),
                 late = std::move(late)](const std::shared_ptr<Job>& self) {
-      Result<T> outcome = within_memory([&] { return work([this, &self] { extend(*self); }); });
+      Result<T> outcome = within_memory([&] { return work([this, &self] { extend(self); }); });
       if (settle(self)) {
         done(std::move(outcome));
       } else if (late && outcome.ok()) {
@@ -100,7 +100,7 @@ class StoreThreads {
   }
 
   void add(std::shared_ptr<Job> job);
-  void extend(Job& job);
+  void extend(const std::shared_ptr<Job>& job);
   bool may_begin(const Job& job) const;
   bool settle(const std::shared_ptr<Job>& job);
   void fail(const std::shared_ptr<Job>& job, const Status& status);

@@ -75,7 +75,7 @@ KeptSessions::~KeptSessions() {
 }
 
 void KeptSessions::sweep() {
-  threads_.run<bool>(
+  threads_.run_in_turn<bool>(
       [this]() -> Result<bool> {
         const Status swept = store_->sweep();
         return swept.ok() ? Result<bool>(true) : Result<bool>(swept);

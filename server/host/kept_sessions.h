@@ -34,7 +34,9 @@ struct StorageOptions {
 
 class KeptSessions {
  public:
-  static constexpr int kThreads = 4;  // threads that use the store
+  // Threads that use the store: three for states, one for a list or a sweep, one for a sync, and
+  // one for short jobs.
+  static constexpr int kThreads = 6;
   // With the threads of replays(), logs(), and a HostLookup.
   static constexpr int kAllThreads = kThreads + 3;
 

@@ -150,6 +150,32 @@ TEST_F(RedisStoreTest, TimesComeFromRedis) {
   EXPECT_TRUE(eventually([&] { return *begin(*other) != 0; })) << "the lease ends with time alone";
 }
 
+// After a pause of this machine, or if the clock of Redis was set.
+TEST_F(RedisStoreTest, ARecordIsReadAgainIfTheEstimateOfItsTimeIsWrong) {
+  Clock clock{TimePoint(std::chrono::hours(1))};
+  auto opened = RedisStore::open({.url = redis_->url()}, times_, clock);
+  ASSERT_TRUE(opened.ok()) << opened.status().message();
+  RedisStore& store = **opened;
+  ASSERT_TRUE(create(store, kKey, "state").ok());
+  const int64_t epoch = *begin(store);
+  ASSERT_NE(epoch, 0);
+  const auto scripts = [&] {
+    const auto info = redis_->ask({"INFO", "commandstats"}, RespKind::kBulk);
+    EXPECT_TRUE(info.ok());
+    const std::string words = "cmdstat_eval:calls=";
+    return std::stoll(info->text.substr(info->text.find(words) + words.size()));
+  };
+  const auto scripts_of_renew = [&] {
+    const int64_t before = scripts();
+    EXPECT_TRUE(*store.renew(kKey, {store.replica() + "/m", epoch}));
+    return scripts() - before;
+  };
+  EXPECT_EQ(scripts_of_renew(), 1);
+  clock.advance(std::chrono::minutes(-1));
+  EXPECT_EQ(scripts_of_renew(), 3) << "it tried to change the record, read it, and changed it";
+  EXPECT_EQ(scripts_of_renew(), 1);
+}
+
 TEST_F(RedisStoreTest, AFencedOffCallLeavesNoKeys) {
   const auto store = open();
   const auto other = open();

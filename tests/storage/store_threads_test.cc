@@ -105,7 +105,7 @@ TEST(StoreThreads, ProgressBeginsTheTimeoutAgain) {
 }
 
 // Large states must not keep calls from beginning and leases from being renewed.
-TEST(StoreThreads, WorkInPiecesLeavesAThreadToOtherJobs) {
+TEST(StoreThreads, WorkInPiecesLeavesThreadsToOtherJobs) {
   Clock clock{TimePoint(std::chrono::hours(1))};
   std::array<std::counting_semaphore<>, 3> may_continue = {
       std::counting_semaphore<>(0), std::counting_semaphore<>(0), std::counting_semaphore<>(0)};
@@ -114,7 +114,7 @@ TEST(StoreThreads, WorkInPiecesLeavesAThreadToOtherJobs) {
   std::atomic<int> failed{0};
   const auto add = [&](const Result<int>& n) { n.ok() ? sum += *n : ++failed; };
   {
-    StoreThreads threads(3, 100, kTimeout, clock);
+    StoreThreads threads(4, 100, kTimeout, clock);
     for (int state = 0; state < 3; ++state) {
       threads.run_in_pieces<int>(
           [&, state](const StoreThreads::Progress& progress) -> Result<int> {
