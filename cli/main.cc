@@ -70,12 +70,13 @@ Result<std::unique_ptr<Backend>> ModelMaker::make_backend(const ServerConfig& co
   return make_cpu_backend(options);
 }
 
-// Weights in blocks stay in blocks if the backend can multiply them.
+// Weights in blocks stay in blocks on a CPU. A GPU keeps them only if it is asked to, because its
+// products with blocks were not measured yet.
 Precision precision_for(const Bundle& bundle, const std::string& asked, const Backend& backend) {
   if (asked == "int8") return Precision::kInt8;
   if (asked == "bf16") return Precision::kBf16;
   if (asked == "fp32") return Precision::kFp32;
-  const bool keeps_blocks = bundle.has_blocks() && !backend.numerics(Precision::kBlocks).empty();
+  const bool keeps_blocks = bundle.has_blocks() && backend.device() == DeviceKind::kCpu;
   return asked == "blocks" || keeps_blocks ? Precision::kBlocks : backend.preferred();
 }
 

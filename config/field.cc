@@ -183,8 +183,8 @@ void add_storage_fields(std::vector<Field>& fields) {
   fields.push_back(storage_time(
       "storage.timeout_ms", "--storage-timeout-ms",
       [](ServerConfig& config, size_t) { return &config.storage_timeout_ms; }, 100, 60000,
-      "milliseconds that a call waits for the store; the time begins again with each piece of a "
-      "state"));
+      "milliseconds that a call waits for the store; for a call with a state, the time begins again "
+      "with each piece of a state that the store saves or loads"));
   fields.push_back(integer_field(
       "storage.log_bytes", "--storage-log-bytes",
       [](ServerConfig& config, size_t) { return &config.storage_log_bytes; }, 1 << 20,
@@ -202,8 +202,8 @@ Field precision_field() {
       "precision", "--precision", [](ServerConfig& config) { return &config.precision; },
       {"auto", "fp32", "bf16", "int8", "blocks"},
       "number format of weights and of the inputs that they multiply; int8: weights in 8 bits, on "
-      "a CPU; blocks: weights as a quantized GGUF file has them, on a CPU; auto: blocks for such a "
-      "file on a CPU, else bf16 if the device has bf16 instructions, else fp32");
+      "a CPU; blocks: weights as a quantized GGUF file has them; auto: blocks for such a file on a "
+      "CPU, else bf16 if the device has bf16 instructions, else fp32");
 }
 
 // Sets the names that the field had in the previous release.

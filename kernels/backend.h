@@ -445,9 +445,10 @@ class Backend {
   // Whether embed() reads tables of bf16. If not, tables are fp32.
   virtual bool takes_bf16_tables() const { return false; }
 
-  // Whether blocks of this type are supported: by pack() for weights, with kBlocks, and by embed()
-  // for the vectors of values, with every precision.
+  // Whether pack() takes weights in blocks of this type, with kBlocks.
   virtual bool takes_blocks(StoredType /*type*/) const { return false; }
+  // Whether embed() reads the vectors of values in blocks of this type.
+  virtual bool embeds_blocks(StoredType /*type*/) const { return false; }
 
   // The system's estimate of the bytes that allocate() can still allocate on the device.
   virtual int64_t free_memory() const = 0;

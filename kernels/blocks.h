@@ -41,6 +41,12 @@ inline RunFactors run_factors(const std::byte* block, int part) {
           static_cast<uint8_t>(packed[part + 4] >> 4 | packed[part] >> 6 << 4)};
 }
 
+// Whether weights of this type stay in blocks in products. The scales of MXFP4 do not fit half
+// precision, so its weights are widened.
+constexpr bool has_block_products(StoredType type) {
+  return is_blocks(type) && type != StoredType::kMxfp4;
+}
+
 // Run `index` of a tensor of blocks that begins at `data`, which need not be aligned.
 BlockRun block_run(StoredType type, const std::byte* data, int64_t index);
 

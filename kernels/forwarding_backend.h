@@ -34,6 +34,7 @@ class ForwardingBackend : public Backend {
   int chunk() const override { return inner_.chunk(); }
   bool takes_bf16_tables() const override { return inner_.takes_bf16_tables(); }
   bool takes_blocks(StoredType type) const override { return inner_.takes_blocks(type); }
+  bool embeds_blocks(StoredType type) const override { return inner_.embeds_blocks(type); }
   int64_t free_memory() const override { return inner_.free_memory(); }
   Buffer allocate(int64_t bytes, Memory memory) override { return inner_.allocate(bytes, memory); }
   Weight pack(HostTensor weight, HostTensor bias, Precision precision) override {

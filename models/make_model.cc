@@ -44,9 +44,11 @@ std::string state_numerics(const Spec& spec, const Backend& backend, Precision p
 Status check_precision(const Bundle& bundle, const Backend& backend, Precision precision) {
   const bool is_blocks = precision == Precision::kBlocks;
   if (backend.numerics(precision).empty()) {
+    const std::string refused = is_blocks
+                                    ? "blocks does not go with kernels cublas; ask for kernels own"
+                                    : "int8 is for a CPU alone; ask for backend cpu";
     return {Code::kFailedPrecondition,
-            bundle.directory + ": precision " + (is_blocks ? "blocks" : "int8") +
-                " is for a CPU alone; ask for backend cpu, or for precision bf16 or fp32"};
+            bundle.directory + ": precision " + refused + ", or for precision bf16 or fp32"};
   }
   if (!is_blocks || bundle.has_blocks()) return {};
   return {Code::kFailedPrecondition,

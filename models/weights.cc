@@ -146,7 +146,7 @@ Matrix WeightReader::table(const std::string& name) const {
 Matrix WeightReader::vectors(const std::string& name, Embedding& embedding) const {
   const Tensor& from = tensor(name);
   Matrix vectors;
-  if (is_blocks(from.type) && backend_.takes_blocks(from.type)) {
+  if (is_blocks(from.type) && backend_.embeds_blocks(from.type)) {
     const auto cols = static_cast<int>(from.shape.back());
     vectors.buffer = backend_.allocate(std::ssize(from.bytes), Memory::kDevice);
     vectors.view = {vectors.buffer.data(), DType::kF32, static_cast<int>(from.elements() / cols),

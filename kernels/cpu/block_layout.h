@@ -48,7 +48,7 @@ inline constexpr BlockLayout kQ4KLayout = {.runs = 8, .nibbles = true, .minimum 
 inline constexpr BlockLayout kQ5KLayout = {.runs = 8, .offset = 128, .minimum = true};
 inline constexpr BlockLayout kQ6KLayout = {.runs = 8, .offset = 128, .halves = true};
 
-// The layout of a type with has_block_panels().
+// The layout of a type with has_block_products().
 constexpr BlockLayout block_layout(StoredType type) {
   switch (type) {
     case StoredType::kQ4_0:

@@ -125,10 +125,6 @@ void pack_panel(const HostTensor& weight, int panel, int64_t index, std::byte* t
 
 }  // namespace
 
-bool has_block_panels(StoredType type) {
-  return is_blocks(type) && type != StoredType::kMxfp4;  // its scales do not fit half precision
-}
-
 int64_t block_panel_bytes(const HostTensor& weight, int panel) {
   return weight.cols / format_of(weight.stored).elements *
          block_layout(weight.stored).unit_bytes(panel);
@@ -151,7 +147,7 @@ void pack_block_panel(const HostTensor& weight, int panel, int64_t index, std::b
     case StoredType::kIq4Nl:
       return pack_panel<StoredType::kIq4Nl>(weight, panel, index, to);
     default:
-      check(false, "pack: a type that has_block_panels()");
+      check(false, "pack: a type that has_block_products()");
   }
 }
 

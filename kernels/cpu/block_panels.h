@@ -8,9 +8,6 @@
 
 namespace runnel::cpu {
 
-// Whether products use weights of this type in blocks. Weights of other types are widened first.
-bool has_block_panels(StoredType type);
-
 // The bytes of a panel of `panel` outputs (block_layout.h) of a weight [rows, cols] in blocks.
 int64_t block_panel_bytes(const HostTensor& weight, int panel);
 

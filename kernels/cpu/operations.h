@@ -42,7 +42,8 @@ class alignas(64) CpuOperations : public Backend {
   Status takes(const Attention& attention) const final;
   Buffer allocate(int64_t bytes, Memory memory) override;
   bool takes_bf16_tables() const override { return true; }
-  bool takes_blocks(StoredType type) const override { return cpu::has_block_panels(type); }
+  bool takes_blocks(StoredType type) const override { return has_block_products(type); }
+  bool embeds_blocks(StoredType type) const override { return has_block_products(type); }
   Weight pack(HostTensor, HostTensor, Precision) override {
     check(false, "pack: not from within a pass");
     return {};

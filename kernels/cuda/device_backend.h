@@ -77,8 +77,12 @@ class DeviceBackend final : public Backend, public FusedSteps {
 
   DeviceKind device() const override { return DeviceKind::kCuda; }
   std::string numerics(Precision precision) const override {
-    if (precision >= Precision::kInt8) return "";  // only for a CPU, or not for whole models
-    std::string id = device_.name() + (precision == Precision::kBf16 ? "/bf16/step" : "/fp32/step");
+    // kInt8 is only for a CPU, and kSplit not for whole models. A library has no blocks.
+    const bool is_blocks = precision == Precision::kBlocks;
+    if (is_blocks ? options_.library : precision >= Precision::kInt8) return "";
+    std::string id = device_.name() + (is_blocks                       ? "/blocks/block32"
+                                       : precision == Precision::kBf16 ? "/bf16/step"
+                                                                       : "/fp32/step");
     if (options_.library) id += "+cublas";
     if (options_.replay) id += "+replay" + std::to_string(kReplay);
     if (options_.chunks) id += "+chunks" + std::to_string(kChunk);
@@ -90,6 +94,7 @@ class DeviceBackend final : public Backend, public FusedSteps {
   Precision precise(Precision of) const override {
     return of == Precision::kBf16 && !products_.are_used() ? Precision::kSplit : Precision::kFp32;
   }
+  bool takes_blocks(StoredType type) const override { return has_block_products(type); }
   int64_t free_memory() const override { return device_.free_memory(); }
   int64_t state_bytes(const Recurrence& recurrence) const override {
     if (recurrence.linear() == nullptr) return recurrence.state_bytes();
@@ -227,14 +232,16 @@ class DeviceBackend final : public Backend, public FusedSteps {
 template <typename Device>
 Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision precision) {
   check_pack(weight, bias);
-  check(precision < Precision::kInt8 || precision == Precision::kSplit,
-        "pack: in a precision that products have kernels for");
+  check(precision != Precision::kInt8, "pack: in a precision that products have kernels for");
+  check(precision == Precision::kBlocks || !is_blocks(weight.stored), "pack: blocks for kBlocks");
   const bool in_rows = products_.are_used();
-  check(!in_rows || precision != Precision::kSplit, "pack: a library has no split products");
+  check(!in_rows || precision <= Precision::kBf16, "pack: a library has products in fp32 and bf16");
+  if (precision == Precision::kBlocks && !is_blocks(weight.stored)) precision = Precision::kFp32;
   const std::vector<uint32_t> panels =
-      in_rows                         ? plain_rows(weight, precision)
-      : precision == Precision::kFp32 ? fp32_panels(weight)
-                                      : bf16_panels(weight, bias, precision == Precision::kSplit);
+      in_rows                           ? plain_rows(weight, precision)
+      : precision == Precision::kBlocks ? block_tiles(weight)
+      : precision == Precision::kFp32   ? fp32_panels(weight)
+                                        : bf16_panels(weight, bias, precision == Precision::kSplit);
   std::vector<float> biases((weight.rows + kPanelCols - 1) / kPanelCols * kPanelCols);
   for (int i = 0; bias.data != nullptr && i < weight.rows; ++i) biases[i] = bias.number(i);
   Weight packed;
@@ -242,6 +249,7 @@ Weight DeviceBackend<Device>::pack(HostTensor weight, HostTensor bias, Precision
   packed.out = weight.rows;
   packed.precision = precision;
   packed.stored = precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
+  if (precision == Precision::kBlocks) packed.blocks = weight.stored;
   packed.panels = upload(panels.data(), static_cast<int64_t>(panels.size()) * 4);
   packed.bias = upload(biases.data(), static_cast<int64_t>(biases.size()) * 4);
   if (in_rows) note(products_.plan(packed, device_));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/choose_experts.h"
+#include "kernels/cuda/block_product.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/rank.h"
@@ -245,12 +246,22 @@ void launch_experts(View x, const Experts& experts, const ExpertRoom& room,
     multiply(MatmulBf16<1, 1>(), wide, down, nullptr, 1);
     return;
   }
-  multiply(MatmulFp32<1>(), hidden, experts.gate.empty() ? up : gate, nullptr, used);
+  // All experts of a list have weights of one type.
+  const auto multiply_by = [&](MatmulArgs& product, std::span<const Weight> list,
+                               const ExpertWeight* weights, int of_input) {
+    product.blocks = list[0].blocks;
+    if (list[0].precision == Precision::kBlocks) {
+      multiply(BlockProduct<1, 1>(), product, weights, nullptr, of_input);
+    } else {
+      multiply(MatmulFp32<1>(), product, weights, nullptr, of_input);
+    }
+  };
   if (!experts.gate.empty()) {
+    multiply_by(hidden, experts.gate, gate, used);
     hidden.end = {Activation::kNone, room.hidden.f32(), nullptr, inner, 0};
-    multiply(MatmulFp32<1>(), hidden, up, nullptr, used);
   }
-  multiply(MatmulFp32<1>(), wide, down, nullptr, 1);
+  multiply_by(hidden, experts.up, up, used);
+  multiply_by(wide, experts.down, down, 1);
 }
 
 }  // namespace runnel::cuda

@@ -38,6 +38,7 @@ struct MatmulArgs {
   const void* panels;
   const float* bias;  // [out]
   int rows, in, out;
+  StoredType blocks;  // the type of a weight in blocks
   OutputEnd end;
   float* y;
   int64_t y_stride;

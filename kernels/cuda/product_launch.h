@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/block_product.h"
 #include "kernels/cuda/group.h"
 #include "kernels/cuda/matmul.h"
 
@@ -23,6 +24,7 @@ inline MatmulArgs matmul_args(const Product& product) {
           .rows = x.rows,
           .in = weight->in,
           .out = weight->out,
+          .blocks = weight->blocks,
           .end = {.activation = end.activation,
                   .times = end.times.f32(),
                   .plus = end.plus.f32(),
@@ -68,6 +70,14 @@ void launch_together(Precision precision, std::span<const MatmulArgs> products,
     } else {
       as(MatmulBf16<1, 4, WeightForm::kSplit>());
     }
+  } else if (precision == Precision::kBlocks) {
+    if (rows == 1) {
+      as(BlockProduct<1, 1>());
+    } else if (rows <= kFewRows) {
+      as(BlockProduct<kFewRows, 2>());
+    } else {
+      as(BlockProduct<8, 4>());
+    }
   } else if (rows == 1) {
     as(MatmulFp32<1>());
   } else {
@@ -101,7 +111,8 @@ void launch_glu(const Product& product, const LaunchKernel& launch) {
 // weights.
 template <typename LaunchKernel>
 void launch_products(std::span<const Product> products, const LaunchKernel& launch) {
-  for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kSplit}) {
+  for (const Precision precision :
+       {Precision::kFp32, Precision::kBf16, Precision::kSplit, Precision::kBlocks}) {
     std::array<MatmulArgs, MatmulGroup::kMost> together;
     size_t count = 0;
     for (const Product& one : products) {

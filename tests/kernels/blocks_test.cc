@@ -140,8 +140,9 @@ TEST_P(Blocks, SumsMatchTheDocumentedRule) {
   for (const StoredType type : kTypes) {
     SCOPED_TRACE(format_of(type).name);
     const auto least = static_cast<int>(format_of(type).elements);
-    for (const auto& [rows, in, out] : {std::array{1, 512, 70}, std::array{5, 256, 33},
-                                        std::array{70, 256, 8}, std::array{3, least, 1}}) {
+    for (const auto& [rows, in, out] :
+         {std::array{1, 512, 70}, std::array{5, 256, 33}, std::array{70, 256, 8},
+          std::array{3, least, 1}, std::array{1, 2304, 9}, std::array{4, 1280, 17}}) {
       const Layer layer(type, rows, in, out);
       expect_same(layer.run(backend()), by_the_rule(layer));
     }
@@ -263,7 +264,7 @@ TEST(BlockForms, TheInstructionForBytesChangesNoBit) {
 }
 #endif
 
-INSTANTIATE_TEST_SUITE_P(Setups, Blocks, testing::ValuesIn(all_setups()), setup_name);
+INSTANTIATE_TEST_SUITE_P(Setups, Blocks, testing::ValuesIn(all_backends()), setup_name);
 
 }  // namespace
 }  // namespace runnel

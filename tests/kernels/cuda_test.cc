@@ -46,6 +46,11 @@ TEST(Cuda, TheNumericsIdNamesEveryOption) {
   EXPECT_EQ(id({.replay = true}), "cuda/host/bf16/step+replay8");
   EXPECT_EQ(id({.chunks = true}), "cuda/host/bf16/step+chunks64");
   EXPECT_EQ(id({.whole = false}), id({})) << "the bits are the same";
+  const auto of_blocks = [](const CudaOptions& options) {
+    return DeviceBackend<HostDevice>(options, ThreadOrder::kForward).numerics(Precision::kBlocks);
+  };
+  EXPECT_EQ(of_blocks({}), "cuda/host/blocks/block32");
+  EXPECT_EQ(of_blocks({.library = true}), "") << "a library has no products with blocks";
 }
 
 TEST(Cuda, OnlyTheLibraryMakesBitsDependOnTheBatch) {

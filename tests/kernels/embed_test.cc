@@ -131,7 +131,7 @@ TEST_P(EmbedBlocks, RowsInBlocksEqualTheWidenedTable) {
   int types = 0;
   for (size_t i = 0; i < kStoredFormats.size(); ++i) {
     const auto type = static_cast<StoredType>(i);
-    if (!is_blocks(type) || !backend().takes_blocks(type)) continue;
+    if (!is_blocks(type) || !backend().embeds_blocks(type)) continue;
     SCOPED_TRACE(format_of(type).name);
     ++types;
     std::vector<std::byte> blocks = blocks_of_a_table(type, kWidth);

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/blocks.h"
 #include "kernels/choose_experts.h"
+#include "kernels/quantize_blocks.h"
 #include "tests/kernels/fixture.h"
 
 namespace runnel {
@@ -21,7 +23,8 @@ struct RandomMixture {
   bool is_gated = true;
   float factor = 0.7F;
   Precision precision = Precision::kFp32;
-  std::vector<float> gate, up, down;  // of all experts, one after the other
+  StoredType stored = StoredType::kF32;  // with kBlocks: the type to which weights are quantized
+  std::vector<float> gate, up, down;     // of all experts, one after the other
   std::vector<float> x, scores, out, bias;
 
   RandomMixture(int rows, int in, int inner, int count, int chosen)
@@ -41,11 +44,31 @@ struct RandomMixture {
   std::vector<Weight> pack(Backend& backend, const std::vector<float>& weights, int to,
                            int from) const {
     std::vector<Weight> packed;
+    const std::vector<std::byte> blocks = quantized(weights);
     for (int e = 0; e < count; ++e) {
-      const float* const first = weights.data() + int64_t{e} * to * from;
-      packed.push_back(backend.pack({first, to, from}, {nullptr, 1, to}, precision));
+      const int64_t at = int64_t{e} * to * from;
+      const HostTensor in_blocks = {blocks.data() + bytes_of(stored, at), to, from, DType::kF32,
+                                    stored};
+      const HostTensor weight =
+          is_blocks(stored) ? in_blocks : HostTensor{weights.data() + at, to, from};
+      packed.push_back(backend.pack(weight, {nullptr, 1, to}, precision));
     }
     return packed;
+  }
+  // These weights in blocks of the stored type. Empty if this is no type of blocks.
+  std::vector<std::byte> quantized(const std::vector<float>& weights) const {
+    if (!is_blocks(stored)) return {};
+    std::vector<std::byte> blocks(bytes_of(stored, std::ssize(weights)));
+    quantize_blocks(stored, weights, blocks.data());
+    return blocks;
+  }
+  // The same with the numbers that its blocks stand for.
+  RandomMixture widened() const {
+    RandomMixture mixture = *this;
+    for (std::vector<float>* const weights : {&mixture.gate, &mixture.up, &mixture.down}) {
+      widen_blocks(stored, quantized(*weights).data(), 0, *weights);
+    }
+    return mixture;
   }
   static std::vector<float> row_of(const std::vector<float>& matrix, int row, int cols) {
     return {matrix.begin() + int64_t{row} * cols, matrix.begin() + int64_t{row + 1} * cols};
@@ -156,11 +179,11 @@ std::vector<reference::Vector> all_expected(const RandomMixture& mixture) {
 
 // `wanted`: at least as many rows as the mixture has.
 void expect_close(const RandomMixture& mixture, const std::vector<float>& found,
-                  const std::vector<reference::Vector>& wanted) {
+                  const std::vector<reference::Vector>& wanted, double error = 2e-5) {
   for (int row = 0; row < mixture.rows; ++row) {
     for (int c = 0; c < mixture.in; ++c) {
       ASSERT_NEAR(found[static_cast<size_t>(row) * mixture.in + c], wanted[row][c],
-                  2e-5 * std::max(1.0, std::abs(wanted[row][c])))
+                  error * std::max(1.0, std::abs(wanted[row][c])))
           << mixture.in << " x " << mixture.inner << ", " << mixture.router.chosen << " of "
           << mixture.count << ", row " << row;
     }
@@ -227,6 +250,22 @@ TEST_P(ExpertsTest, AnExpertMayHaveAllRows) {
   RandomMixture mixture(100, 40, 33, 6, 1);
   for (int row = 0; row < mixture.rows; ++row) mixture.scores[size_t{6} * row + 4] = 50.0F;
   expect_close(mixture, mixed(backend(), mixture, 0, 100), all_expected(mixture));
+}
+
+// Inputs keep 15 bits.
+TEST_P(ExpertsTest, WeightsMayBeInBlocks) {
+  for (const StoredType type : {StoredType::kQ4_0, StoredType::kQ8_0}) {
+    for (const bool is_gated : {true, false}) {
+      RandomMixture mixture = RandomMixture(7, 64, 96, 7, 3).with_shared();
+      mixture.is_gated = is_gated;
+      mixture.precision = Precision::kBlocks;
+      mixture.stored = type;
+      const std::vector<float> found = mixed(backend(), mixture, 0, 7);
+      expect_close(mixture, found, all_expected(mixture.widened()), 5e-4);
+      const std::vector<float> one = mixed(backend(), mixture, 3, 1);
+      EXPECT_TRUE(same_bits(one, RandomMixture::row_of(found, 3, 64)));
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ExpertsTest, testing::ValuesIn(all_backends()), setup_name);

@@ -61,6 +61,7 @@ constexpr GpuFamily kGpuFamilies[] = {
     {"GraniteExperts", [] { return small_experts_spec(HybridStyle::kGranite); }},
     {"NemotronHExperts", [] { return small_experts_spec(HybridStyle::kNemotronH); }},
     {"Softmax", small_softmax_spec}};
+constexpr GpuFamily kInBlocks = {"Rwkv7", small_blocks_spec};
 
 struct Case {
   bool on_gpu;
@@ -76,8 +77,10 @@ struct Case {
             : gated           ? "Gated"
             : image           ? "Image"
                               : "Symbols") +
-           (precision == Precision::kFp32 ? "Fp32" : "Bf16") + (options.replay ? "Replay" : "") +
-           (options.chunks ? "Chunks" : "");
+           (precision == Precision::kFp32     ? "Fp32"
+            : precision == Precision::kBlocks ? "Blocks"
+                                              : "Bf16") +
+           (options.replay ? "Replay" : "") + (options.chunks ? "Chunks" : "");
   }
   friend void PrintTo(const Case& of, std::ostream* out) { *out << of.label(); }
 };
@@ -122,8 +125,12 @@ class CudaModelTest : public testing::TestWithParam<Case> {
   }
 
   Bundle bundle() const {
-    if (GetParam().family != nullptr) return random_bundle(GetParam().family->spec(), 5);
-    return random_bundle(GetParam().gated ? small_gated_spec() : spec_of(GetParam().image), 5);
+    const GpuFamily* const family = GetParam().family;
+    const Spec spec = family != nullptr  ? family->spec()
+                      : GetParam().gated ? small_gated_spec()
+                                         : spec_of(GetParam().image);
+    const Bundle bundle = random_bundle(spec, 5);
+    return GetParam().precision == Precision::kBlocks ? in_blocks(bundle) : bundle;
   }
   void expect_equals_the_cpu();
   std::unique_ptr<Model> make() { return make_on(*backend_); }
@@ -155,11 +162,12 @@ std::vector<float> floats_of(const std::vector<std::byte>& bytes) {
 void CudaModelTest::expect_equals_the_cpu() {
   // A small hybrid in bf16 differs too much from fp32 to compare, so the CPU uses bf16, too.
   const Bundle bundle = this->bundle();
+  const Precision precision = GetParam().precision;
   const bool caches = bundle.spec.position_bytes() > 0;
-  const CpuModel cpu =
-      make_cpu_model(bundle, {}, kLimits, caches ? GetParam().precision : Precision::kFp32);
+  const bool as_here = caches || precision == Precision::kBlocks;
+  const CpuModel cpu = make_cpu_model(bundle, {}, kLimits, as_here ? precision : Precision::kFp32);
   const std::unique_ptr<Model> model = make();
-  const double tolerance = GetParam().precision == Precision::kFp32 ? 1e-4 : 3e-2;
+  const double tolerance = precision == Precision::kBf16 ? 3e-2 : 1e-4;
   std::vector<int32_t> values(40);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i * 5 % 11);
   begin_sequence(*cpu.model, 0, 1);
@@ -174,7 +182,7 @@ void CudaModelTest::expect_equals_the_cpu() {
   std::vector<float> state = floats_of(state_bytes(*cpu.model, 0));
   std::vector<float> there = floats_of(state_bytes(*model, 3));
   ASSERT_EQ(there.size(), state.size());
-  if (caches && GetParam().precision == Precision::kBf16) {  // compares all but the bf16 pages
+  if (caches && precision == Precision::kBf16) {  // compares all but the bf16 pages
     state.resize(static_cast<size_t>(model->layout().fixed_bytes() / 4));
     there.resize(state.size());
   }
@@ -442,21 +450,22 @@ TEST(CudaModelLimits, SizesTooLargeForTheGpuFailTheFirstStepOnly) {
 
 std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.label(); }
 
-INSTANTIATE_TEST_SUITE_P(, CudaModelTest,
-                         testing::Values(Case{false, false, Precision::kFp32},
-                                         Case{false, true, Precision::kFp32},
-                                         Case{false, true, Precision::kBf16},
-                                         Case{false, false, Precision::kFp32, {.replay = true}},
-                                         Case{false, true, Precision::kBf16, {.replay = true}},
-                                         Case{false, false, Precision::kFp32, {}, true},
-                                         Case{false, false, Precision::kBf16, {}, true},
-                                         Case{true, false, Precision::kFp32},
-                                         Case{true, false, Precision::kBf16, {}, true},
-                                         Case{true, true, Precision::kFp32},
-                                         Case{true, true, Precision::kBf16},
-                                         Case{true, true, Precision::kBf16, {.replay = true}},
-                                         Case{true, true, Precision::kBf16, {.chunks = true}}),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    , CudaModelTest,
+    testing::Values(Case{false, false, Precision::kFp32}, Case{false, true, Precision::kFp32},
+                    Case{false, true, Precision::kBf16},
+                    Case{false, false, Precision::kFp32, {.replay = true}},
+                    Case{false, true, Precision::kBf16, {.replay = true}},
+                    Case{false, false, Precision::kFp32, {}, true},
+                    Case{false, false, Precision::kBf16, {}, true},
+                    Case{false, false, Precision::kBlocks, {}, false, &kInBlocks},
+                    Case{true, false, Precision::kBlocks, {}, false, &kInBlocks},
+                    Case{true, false, Precision::kFp32},
+                    Case{true, false, Precision::kBf16, {}, true},
+                    Case{true, true, Precision::kFp32}, Case{true, true, Precision::kBf16},
+                    Case{true, true, Precision::kBf16, {.replay = true}},
+                    Case{true, true, Precision::kBf16, {.chunks = true}}),
+    case_name);
 std::vector<Case> family_cases() {
   std::vector<Case> cases;
   for (const GpuFamily& family : kGpuFamilies) {
