@@ -11,10 +11,8 @@ Interpreter::Interpreter(Runtime& run, std::vector<std::pair<std::string, Value>
     : run_(run), variables_(std::move(variables)) {
   scopes_.push_back({0, 0, {}});
   for (const char* name : Runtime::kFunctions) {
-    auto function = std::make_shared<Function>();
-    function->name = name;
     scopes_[0].names.emplace_back(
-        name, Value::Held(std::shared_ptr<const Function>(std::move(function))));
+        name, Value::Held(std::shared_ptr<const Function>(run_.function(name))));
   }
   for (const auto& [name, value] : variables_) assign(name, value);
 }
@@ -250,8 +248,7 @@ Value Interpreter::captured(const std::vector<Node>& body, Flow& flow) {
 }
 
 Value Interpreter::macro_of(const Node& node) const {
-  auto function = std::make_shared<Function>();
-  function->name = node.name;
+  auto function = run_.function(node.name);
   function->macro = &node;
   function->scope = scope_;
   function->serial = scopes_[scope_].serial;

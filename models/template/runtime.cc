@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kTextBytes = 160;  // of a text without its bytes, with the pointers to it
 constexpr size_t kItemBytes = 32;
 constexpr size_t kListBytes = 128;
+constexpr size_t kFunctionBytes = 160;  // of a function without its name, with the pointers to it
 
 int depth_of(const Value& value) {
   if (const List* list = value.list()) return list->depth;
@@ -194,12 +195,18 @@ Value Runtime::space(std::vector<std::pair<std::string, Value>> members) {
   return Value::Held(&spaces_.back());
 }
 
+std::shared_ptr<Function> Runtime::function(std::string_view name) {
+  auto made = std::make_shared<Function>(&budget_);
+  made->memory.grow(name.size() + kFunctionBytes);
+  made->name = name;
+  return made;
+}
+
 Value Runtime::method(const Value& object, std::string_view name) {
-  auto function = std::make_shared<Function>();
-  function->name = name;
-  function->is_method = true;
-  function->self = object;
-  return Value::Held(std::shared_ptr<const Function>(std::move(function)));
+  auto made = function(name);
+  made->is_method = true;
+  made->self = object;
+  return Value::Held(std::shared_ptr<const Function>(std::move(made)));
 }
 
 Value Runtime::undefined(std::string why) {

@@ -4,6 +4,7 @@
 
 #include <ctime>
 #include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,6 +51,7 @@ class Runtime {
   Value list(std::vector<Value> items, ListForm form = ListForm::kList);
   Value dict(std::vector<std::pair<Value, Value>> members);
   Value space(std::vector<std::pair<std::string, Value>> members);
+  std::shared_ptr<Function> function(std::string_view name);
   Value method(const Value& object, std::string_view name);
   static Value undefined(std::string why);
 

@@ -101,6 +101,8 @@ struct Dict {
 
 // A value that can be called: a macro, a global function, or a method with its object.
 struct Function {
+  explicit Function(Budget* budget) : memory(budget) {}
+  Memory memory;
   std::string name;
   const Node* macro = nullptr;
   size_t scope = 0;    // of a macro: the index of the scope where it was defined,

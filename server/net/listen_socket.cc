@@ -98,6 +98,25 @@ sockaddr_storage bound_address(const Descriptor& socket) {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
+bool same_address(const addrinfo& a, const addrinfo& b) {
+  return a.ai_addrlen == b.ai_addrlen && std::memcmp(a.ai_addr, b.ai_addr, a.ai_addrlen) == 0;
+}
+
+// Removes each address that is equal to an earlier one: a hosts file may have a line twice.
+void remove_repeated(addrinfo* first) {
+  for (; first != nullptr; first = first->ai_next) {
+    for (addrinfo* last = first; last->ai_next != nullptr;) {
+      addrinfo* const next = last->ai_next;
+      if (!same_address(*first, *next)) {
+        last = next;
+        continue;
+      }
+      last->ai_next = std::exchange(next->ai_next, nullptr);
+      freeaddrinfo(next);
+    }
+  }
+}
+
 Result<Addresses> resolve(const std::string& host, const std::string& port,
                           const std::string& address) {
   addrinfo hints{};
@@ -107,6 +126,7 @@ Result<Addresses> resolve(const std::string& host, const std::string& port,
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   if (error != 0) return cannot_listen(address, "'" + host + "': " + gai_strerror(error));
+  remove_repeated(found);
   return Addresses(found, &freeaddrinfo);
 }
 

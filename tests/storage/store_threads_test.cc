@@ -38,12 +38,12 @@ TEST(StoreThreads, ReturnsResultsAndFailures) {
 TEST(StoreThreads, CallersWaitAtMostTheTimeout) {
   Clock clock{TimePoint(std::chrono::hours(1))};
   std::latch may_end(1);
+  std::latch runs(1);
   std::atomic<int> late{0};
   std::atomic<int> ran{0};
   std::vector<Status> ends;
   {
     StoreThreads threads(1, 100, kTimeout, clock);
-    std::latch runs(1);
     threads.run<int>(
         [&]() -> Result<int> {
           runs.count_down();
@@ -110,6 +110,7 @@ TEST(StoreThreads, WorkInPiecesLeavesThreadsToOtherJobs) {
   std::array<std::counting_semaphore<>, 3> may_continue = {
       std::counting_semaphore<>(0), std::counting_semaphore<>(0), std::counting_semaphore<>(0)};
   std::counting_semaphore<> has_begun(0);
+  std::latch ran(1);
   std::atomic<int> sum{0};
   std::atomic<int> failed{0};
   const auto add = [&](const Result<int>& n) { n.ok() ? sum += *n : ++failed; };
@@ -130,7 +131,6 @@ TEST(StoreThreads, WorkInPiecesLeavesThreadsToOtherJobs) {
     }
     has_begun.acquire();
     has_begun.acquire();
-    std::latch ran(1);
     threads.run<int>(
         [&]() -> Result<int> {
           ran.count_down();
@@ -152,9 +152,9 @@ TEST(StoreThreads, WorkInPiecesLeavesThreadsToOtherJobs) {
   }
   EXPECT_EQ(sum, 13);
 
-  StoreThreads threads(1, 100, kTimeout, clock);
   std::latch may_end(1);
   std::latch runs(1);
+  StoreThreads threads(1, 100, kTimeout, clock);
   threads.run_in_pieces<int>(
       [&](const StoreThreads::Progress&) -> Result<int> {
         runs.count_down();
@@ -174,9 +174,9 @@ TEST(StoreThreads, JobsInTurnRunOneAtATimeWhileOtherJobsRun) {
   std::atomic<int> running{0};
   std::atomic<int> most{0};
   std::atomic<int> sum{0};
+  std::latch other_ran(1);
   {
     StoreThreads threads(4, 100, kTimeout, real_clock());
-    std::latch other_ran(1);
     for (int i = 1; i <= 10; ++i) {
       threads.run_in_turn<int>(
           [&, i]() -> Result<int> {
@@ -225,10 +225,10 @@ TEST(StoreThreads, AJobInTurnWaitsNoLongerThanTheTimeout) {
 TEST(StoreThreads, AJobThatTimesOutReleasesItsObjects) {
   Clock clock{TimePoint(std::chrono::hours(1))};
   std::latch may_end(1);
+  std::latch runs(1);
   const auto held = std::make_shared<int>(3);
   {
     StoreThreads threads(1, 100, kTimeout, clock);
-    std::latch runs(1);
     threads.run<bool>(
         [&]() -> Result<bool> {
           runs.count_down();

@@ -142,6 +142,16 @@ TEST(TemplateLimits, BytesOfValues) {
   EXPECT_EQ(render_status(text("17"), long_one).message(), "");
 }
 
+TEST(TemplateLimits, BytesOfMethods) {
+  const auto methods = [](int64_t count) {
+    return "{{ (['a'] * " + std::to_string(count) + ")|map(attribute='upper')|list|length }}";
+  };
+  EXPECT_EQ(render_status(methods(50'000)).message(), "");
+  const Status large = render_status(methods(100'000));
+  EXPECT_EQ(large.code(), Code::kResourceExhausted);
+  EXPECT_THAT(large.message(), HasSubstr("the values of the template take more than"));
+}
+
 // Texts and lists that are made on the way count, too, before they become large.
 TEST(TemplateLimits, BytesOfWhatIsMadeOnTheWay) {
   const std::string list =

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
@@ -18,7 +19,8 @@
 namespace runnel {
 namespace {
 
-constexpr int kCannotTry = 77;
+// Exit codes of a process that cannot run its test.
+constexpr int kNoNetwork = 77, kNoHostsFile = 78;
 
 TEST(ListenSocket, KnowsWhetherOtherMachinesReachIt) {
   EXPECT_TRUE(listen_on("127.0.0.1:0")->on_loopback);
@@ -42,10 +44,35 @@ bool enter_small_network(const std::string& hosts) {
   return range.good();
 }
 
-// Returns the exit code of a process in which 40007 is the only port that is free at both addresses
-// of the name "two".
-int listen_where_one_port_is_free(const std::string& hosts) {
-  if (!enter_small_network(hosts)) return kCannotTry;
+// Whether a name of the hosts file is found. A machine reads this file only if /etc/nsswitch.conf
+// says so.
+bool resolves(const char* name) {
+  addrinfo* found = nullptr;
+  if (getaddrinfo(name, nullptr, nullptr, &found) != 0) return false;
+  freeaddrinfo(found);
+  return true;
+}
+
+// Runs `test` in a process with a small network, and expects that it returns 0.
+void expect_in_small_network(int (*test)()) {
+  const TestFolder folder;
+  const std::string hosts = folder.write(
+      "hosts", "127.0.0.1 two\n127.0.0.2 two\n127.0.0.1 repeated\n127.0.0.1 repeated\n");
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!enter_small_network(hosts)) _exit(kNoNetwork);
+    _exit(resolves("two") ? test() : kNoHostsFile);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kNoNetwork) GTEST_SKIP() << "this user may not make a network";
+  if (WEXITSTATUS(status) == kNoHostsFile) GTEST_SKIP() << "this machine reads no hosts file";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// 40007 is the only port that is free at both addresses of the name "two".
+int listen_where_one_port_is_free() {
   std::vector<ListenSockets> others;
   for (int port = 40000; port < 40007; ++port) {
     const std::string host = port % 2 == 0 ? "127.0.0.1:" : "127.0.0.2:";
@@ -60,15 +87,19 @@ int listen_where_one_port_is_free(const std::string& hosts) {
 }
 
 TEST(ListenSocket, ChoosesAPortThatIsFreeAtAllAddressesOfAName) {
-  const TestFolder folder;
-  const std::string hosts = folder.write("hosts", "127.0.0.1 two\n127.0.0.2 two\n");
-  const pid_t child = fork();
-  if (child == 0) _exit(listen_where_one_port_is_free(hosts));
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == kCannotTry) GTEST_SKIP() << "this user may not make a network";
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  expect_in_small_network(listen_where_one_port_is_free);
+}
+
+int listen_at_repeated_address() {
+  for (const char* const address : {"repeated:0", "repeated:40000"}) {
+    const Result<ListenSockets> all = listen_on(address);
+    if (!all.ok() || all->sockets.size() != 1) return 1;
+  }
+  return 0;
+}
+
+TEST(ListenSocket, ListensOnceAtAnAddressThatANameHasTwice) {
+  expect_in_small_network(listen_at_repeated_address);
 }
 
 }  // namespace

@@ -25,6 +25,11 @@ ServedModel chat_model(const std::string& source, std::shared_ptr<const Tokenize
 
 std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& text,
                                               std::vector<LiteralToken> literals) {
+  return tokenizer_of(std::vector<std::string>(100, text), std::move(literals));
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_of(std::vector<std::string> texts,
+                                              std::vector<LiteralToken> literals) {
   std::vector<std::pair<std::string, int32_t>> bytes;
   for (int byte = 0; byte < 256; ++byte) {
     bytes.emplace_back(std::string(1, static_cast<char>(byte)), byte % 100);
@@ -32,7 +37,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& text,
   return std::make_shared<const Tokenizer>(
       TokenizerParts{.first = LiteralTokens(std::move(literals)),
                      .model = ByteTrie(bytes),
-                     .bytes = std::vector<std::string>(100, text)});
+                     .bytes = std::move(texts)});
 }
 
 std::string stripped(std::string text) {

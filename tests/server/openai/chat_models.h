@@ -22,6 +22,9 @@ ServedModel chat_model(const std::string& source = kChatTemplate,
 // A tokenizer in which every value has this text. It finds `literals` in the text of the template.
 std::shared_ptr<const Tokenizer> tokenizer_of(const std::string& text,
                                               std::vector<LiteralToken> literals = {});
+// The same, with a text for each value.
+std::shared_ptr<const Tokenizer> tokenizer_of(std::vector<std::string> texts,
+                                              std::vector<LiteralToken> literals = {});
 
 // The text without leading white space.
 std::string stripped(std::string text);

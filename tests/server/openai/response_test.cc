@@ -155,6 +155,13 @@ TEST(Response, LogProbsAreThoseOfTheContent) {
   EXPECT_EQ(told, expected);
 }
 
+// The tokens of a message's content.
+std::string tokens_of(const Json& item) {
+  std::string tokens;
+  for (const Json& entry : item["content"][0]["logprobs"]) tokens += entry["token"];
+  return tokens;
+}
+
 // The text is "a<>b", and "<>" is a call.
 TEST(Response, LogProbsOfTheContentLeaveOutCalls) {
   const auto token = [](int32_t value, int64_t begin) {
@@ -162,11 +169,6 @@ TEST(Response, LogProbsOfTheContentLeaveOutCalls) {
     made.value = value;
     made.begin = begin;
     return made;
-  };
-  const auto tokens_of = [](const Json& item) {
-    std::string tokens;
-    for (const Json& entry : item["content"][0]["logprobs"]) tokens += entry["token"];
-    return tokens;
   };
   ResponseOutput output({.model = "m", .tokenizer = Tokenizer::of_bytes(), .logprobs = true});
   output.add_tokens({token('a', 0), token('<', 1), token('>', 2), token('b', 3)});
@@ -179,6 +181,28 @@ TEST(Response, LogProbsOfTheContentLeaveOutCalls) {
   EXPECT_EQ(tokens_of(items[0]), "a");
   EXPECT_EQ(items[1]["type"], "function_call");
   EXPECT_EQ(tokens_of(items[2]), "b");
+}
+
+// The first value is delivered at once, and the others in one run.
+TEST(Response, LogProbsLeaveOutACallThatArrivesWithTheContent) {
+  const std::vector<std::string> parts = {
+      "a", "b", R"(<tool_call>{"name": "f", "arguments": {}}</tool_call>)", "c"};
+  const std::string prompt = "[U]HI\n[A]";
+  const std::vector<int32_t> values = expected_values({prompt.begin(), prompt.end()}, 4);
+  std::vector<std::string> texts(100);
+  for (size_t i = 0; i < parts.size(); ++i) texts[static_cast<size_t>(values[i])] = parts[i];
+  OpenAiServer test({}, chat_model(kChatTemplate, tokenizer_of(texts)));
+  test.state.delivery = {.max_values = 16, .max_delay = std::chrono::minutes(1)};
+  Json body = request(4);
+  body["include"] = {"message.output_text.logprobs"};
+  body["tools"] = {{{"type", "function"}, {"name", "f"}}};
+  const Json items = test.post(kResponsesPath, body).body["output"];
+  ASSERT_EQ(items.size(), 3U) << items;
+  EXPECT_EQ(items[0]["content"][0]["text"], "ab");
+  EXPECT_EQ(tokens_of(items[0]), "ab");
+  EXPECT_EQ(items[1]["type"], "function_call");
+  EXPECT_EQ(items[2]["content"][0]["text"], "c");
+  EXPECT_EQ(tokens_of(items[2]), "c");
 }
 
 TEST(Response, ThinkingIsAnItem) {
