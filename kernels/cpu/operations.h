@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/block_panels.h"
+#include "kernels/blocks.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/machine.h"

@@ -77,16 +77,17 @@ constexpr uint32_t iq4_nl_word(int first) {
   }
   return word;
 }
+inline constexpr uint32_t kIq4NlFirst = iq4_nl_word(0), kIq4NlSecond = iq4_nl_word(4),
+                          kIq4NlThird = iq4_nl_word(8), kIq4NlFourth = iq4_nl_word(12);
 
 // Looks up four indices, one a byte, in kIq4NlValues.
 RUNNEL_DEVICE inline uint32_t iq4_nl_values(uint32_t indices) {
-  constexpr uint32_t kWords[] = {iq4_nl_word(0), iq4_nl_word(4), iq4_nl_word(8), iq4_nl_word(12)};
   const uint32_t low_bits = indices & 0x07070707;
   const uint32_t pairs = (low_bits | low_bits >> 4) & 0x00ff00ff;
   const uint32_t choice = (pairs | pairs >> 8) & 0xffff;
   const uint32_t is_upper = (indices >> 3 & 0x01010101) * 0xff;
-  return (chosen_bytes(kWords[0], kWords[1], choice) & ~is_upper) |
-         (chosen_bytes(kWords[2], kWords[3], choice) & is_upper);
+  return (chosen_bytes(kIq4NlFirst, kIq4NlSecond, choice) & ~is_upper) |
+         (chosen_bytes(kIq4NlThird, kIq4NlFourth, choice) & is_upper);
 }
 
 RUNNEL_DEVICE inline float widened_half(uint16_t bits) {
@@ -289,7 +290,7 @@ struct BlockProduct {
     float x[kOfLane];
     float most, sum;
   };
-  // What a lane knows of its runs.
+  // What a lane knows of its runs: the sums are of the integers of half of a run, and of all.
   struct Known {
     float power[kRounds], half[kRounds], all[kRounds];
   };
@@ -303,17 +304,18 @@ struct BlockProduct {
     for (int round = 0; round < kRounds; ++round) {
       typename Block::template Each<Part> part;
       const auto most = [&](int t) -> float& { return part[t].most; };
-      const auto sum = [&](int t) -> float& { return part[t].sum; };
+      const auto half = [&](int t) -> float& { return known[t].half[round]; };
+      const auto all = [&](int t) -> float& { return known[t].all[round]; };
       block.each([&](int t) { load(args, row, first, round, t, part[t]); });
       block.fold_largest(most, 1);
       block.fold_largest(most, 2);
       block.each([&](int t) {
         known[t].power[round] = round_part(part[t], inputs[place(round, t)].words[t % kLanes]);
+        known[t].half[round] = known[t].all[round] = part[t].sum;
       });
-      block.fold(sum, 1);
-      block.each([&](int t) { known[t].half[round] = part[t].sum; });
-      block.fold(sum, 2);
-      block.each([&](int t) { known[t].all[round] = part[t].sum; });
+      block.fold(half, 1);
+      block.fold(all, 1);
+      block.fold(all, 2);
     }
     block.phase([&](int t) {
       RUNNEL_UNROLL
