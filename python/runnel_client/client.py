@@ -227,7 +227,7 @@ class Client:
 
     def _export_session(self, request: Any, timeout: float | None) -> bytes:
         def attempt(left: float) -> bytes:
-            call = self._methods.export_session(request, timeout=left, metadata=self._headers(request.id))
+            call = self._call(self._methods.export_session, request, left, request.id)
             return b"".join([piece.data for piece in call])
 
         return self._attempts(attempt, self._tries(timeout))
@@ -239,7 +239,7 @@ class Client:
 
         def attempt(left: float) -> Any:
             requests = wire.import_requests(data, model, name, allow_inexact)
-            return self._methods.import_session(requests, timeout=left, metadata=self._headers(name))
+            return self._call(self._methods.import_session, requests, left, name)
 
         try:
             return results.session_of(self._attempts(attempt, tries))
@@ -262,7 +262,7 @@ class Client:
             requests[0].expected_position = _position(self, requests[0], known, tries)
 
         def attempt(left: float) -> Score:
-            call = self._methods.score(iter(requests), timeout=left, metadata=self._headers(session))
+            call = self._call(self._methods.score, iter(requests), left, session)
             try:
                 return results.score_of(call)
             finally:
@@ -284,9 +284,15 @@ class Client:
         return min(SHORT, self._timeout)
 
     def _unary(self, method: Any, request: Any, session: str = "", tries: Tries | None = None) -> Any:
-        return self._attempts(
-            lambda left: method(request, timeout=left, metadata=self._headers(session)), tries or self._short_tries()
-        )
+        return self._attempts(lambda left: self._call(method, request, left, session), tries or self._short_tries())
+
+    def _call(self, method: Any, request: Any, left: float, session: str) -> Any:
+        """Makes a call. Cancelled if another thread has closed the client: gRPC raises a bare ValueError then."""
+        try:
+            return method(request, timeout=left, metadata=self._headers(session))
+        except ValueError:
+            self._check_open()
+            raise
 
     def _attempts(self, attempt: Callable[[float], T], tries: Tries) -> T:
         while True:
@@ -309,7 +315,7 @@ class Client:
 
     def _check_open(self) -> None:
         if self._closed.is_set():
-            raise call_error("CANCELLED", "the client was closed", ())
+            raise call_error("CANCELLED", "the client was closed", ()) from None
 
 
 class Generation(Progress):
@@ -455,14 +461,14 @@ def _receive(
 ) -> Generator[Run, None, None]:
     """The runs of a Generation. Holds no reference to it, so that the call ends when the caller drops it."""
     tries = client._tries(options.get("timeout"))
-    headers, progress = client._headers(request.origin.session), options.get("progress")
+    progress = options.get("progress")
     if known and wire.lacks_position(request, options):
         request.expected_position = _position(client, request, known, tries)
     with known.during(request, received) if known else contextlib.nullcontext():
         while True:
             client._check_open()
             received.begin_attempt()
-            call = client._methods.generate(request, timeout=tries.left(), metadata=headers)
+            call = client._call(client._methods.generate, request, tries.left(), request.origin.session)
             try:
                 for response in call:
                     for run in received.take(response):

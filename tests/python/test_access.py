@@ -17,7 +17,9 @@ import support
 
 support.require("grpc", "google.protobuf")
 
-from runnel_client import Access, Client, Retry, address, aio, errors, files, silence
+from runnel_client import Access, Client, Retry, Session, address, aio, errors, files, silence
+from runnel_client.results import SessionInfo
+from runnel_client.retry import Tries
 
 ONCE = Retry(attempts=1)
 
@@ -233,6 +235,24 @@ class ClosedTest(unittest.TestCase):
             with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
                 call()
         asyncio.run(ask())
+
+    def test_a_call_that_starts_while_the_client_is_closed_is_cancelled(self):
+        for call in (
+            lambda client: client.models(),
+            lambda client: client.score("a"),
+            lambda client: client.generate("a").samples(),
+            lambda client: client.load_session(b"a"),
+            lambda client: Session(client, SessionInfo("mine", "m", 0, "IDLE", 0, 0.0), keep=True).export(),
+        ):
+            client, left = Client("127.0.0.1:1", retry=ONCE), Tries.left
+
+            def close_and_ask(tries, client=client, left=left):
+                client.close()  # as another thread can, after the call has seen that the client is open
+                return left(tries)
+
+            cancelled = self.assertRaisesRegex(errors.Cancelled, "the client was closed")
+            with unittest.mock.patch.object(Tries, "left", close_and_ask), cancelled:
+                call(client)
 
     def test_asyncio_ends_calls_that_run(self):
         """With CancelledError only if their own task is cancelled."""
