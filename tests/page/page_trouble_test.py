@@ -22,6 +22,16 @@ WAYS: dict[str, Callable[[Page], None]] = {
     "keyboard": lambda page: page.get_by_label("Key").press("Enter"),
 }
 WATCHED = 6  # answers with the status, one a second
+# Gives the browser expire(), which ends the last request that had 30 s, as if they were over.
+EXPIRING = """() => {
+  const native = AbortSignal.timeout.bind(AbortSignal);
+  AbortSignal.timeout = (ms) => {
+    if (ms !== 30000) return native(ms);
+    const control = new AbortController();
+    window.expire = () => control.abort(new DOMException('', 'TimeoutError'));
+    return control.signal;
+  };
+}"""
 
 
 class Trouble(BrowserTest):
@@ -71,6 +81,22 @@ class Trouble(BrowserTest):
             self.settings(page, temperature="1")
             self.write(page)
             self.assertFalse(page.get_by_role("alert").first.is_visible(), "an error that is over")
+
+    def test_a_request_without_an_answer_ends_and_can_be_made_again(self) -> None:
+        server = self.serve(models=(TEXT,))
+        with self.window(server) as page:
+            page.evaluate(EXPIRING)
+            sessions = f"{server.url}/v1/sessions"
+            page.route(sessions, lambda route: None)
+            with page.expect_request(sessions):
+                self.press_button(page, "Write")
+            page.evaluate("expire()")
+            alert = page.get_by_role("alert").filter(has_text="not answered within 30 seconds")
+            alert.wait_for()
+            self.assertIn("try again", alert.inner_text())
+            page.unroute(sessions)
+            self.write(page)
+            self.assertFalse(alert.is_visible(), "an error that is over")
 
     def test_an_idle_page_costs_the_server_little(self) -> None:
         # At most 2% of one core, so a page costs other streams no more than that.

@@ -4,6 +4,7 @@
 // once, one for the status.
 const kStreams = 4;
 const kStatusTimeout = 5000;
+const kShortTimeout = 30000;  // ms, of what is answered at once
 const kLongestFrame = 200;
 const kFrame = 16;  // ms for which events are taken until the browser draws and hears its user
 
@@ -68,6 +69,14 @@ class LostServer extends Error {
   }
 }
 
+class SlowServer extends Error {
+  constructor() {
+    super(`The server has not answered within ${kShortTimeout / 1000} seconds.`);
+    this.name = 'SlowServer';
+    this.remedy = 'It may be too busy. Wait a moment, then try again.';
+  }
+}
+
 // fetch() fails for some of these keys, and does not say why.
 class ImpossibleKey extends Error {
   constructor() {
@@ -103,9 +112,18 @@ const json = async (answer) => (await answer).json().catch(lost);
 const text = (value) => JSON.stringify(value);
 
 export const status = () => json(ask('GET', '/v1/status', { signal: AbortSignal.timeout(kStatusTimeout) }));
-export const get = (path) => shorts.run(() => json(ask('GET', path)));
-export const post = (path, body) => shorts.run(() => json(ask('POST', path, { body: text(body) })));
-export const remove = (path) => shorts.run(() => json(ask('DELETE', path)));
+// A request that is answered at once.
+const short = (method, path, body) => shorts.run(async () => {
+  const signal = AbortSignal.timeout(kShortTimeout);
+  try {
+    return await json(ask(method, path, { body, signal }));
+  } catch (error) {
+    throw signal.aborted && error instanceof LostServer ? new SlowServer() : error;
+  }
+});
+export const get = (path) => short('GET', path);
+export const post = (path, body) => short('POST', path, text(body));
+export const remove = (path) => short('DELETE', path);
 // Goes out even while the page is closed.
 export function removeAtEnd(path) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
