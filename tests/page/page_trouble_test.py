@@ -22,6 +22,7 @@ WAYS: dict[str, Callable[[Page], None]] = {
     "keyboard": lambda page: page.get_by_label("Key").press("Enter"),
 }
 WATCHED = 6  # answers with the status, one a second
+MOST_GONE = 8  # models that the server no longer has, whose panels the page keeps
 # Gives the browser expire(), which ends the last request that had 30 s, as if they were over.
 EXPIRING = """() => {
   const native = AbortSignal.timeout.bind(AbortSignal);
@@ -114,6 +115,27 @@ class Trouble(BrowserTest):
                     pass
             self.assertLess(server.cpu_seconds() - used, 0.02 * (time.monotonic() - began))
             self.assertEqual(asked, ["/v1/status"] * WATCHED, "one request a second, and no other")
+
+    def test_panels_of_models_that_are_gone_end_when_there_are_too_many(self) -> None:
+        server = self.serve(models=(TEXT,))
+        with urllib.request.urlopen(f"{server.url}/v1/status", timeout=PATIENCE) as answer:
+            status = json.load(answer)
+        [model] = status["models"]
+        names = [f"new-{i}" for i in range(MOST_GONE)]
+        ended: list[str] = []
+        with self.window(server) as page:
+            page.on("request", lambda asked: ended.append(asked.url) if asked.method == "DELETE" else None)
+            self.write(page)
+            page.route(
+                f"{server.url}/v1/status",
+                lambda route: route.fulfill(json={**status, "models": [{**model, "id": name} for name in names]}),
+            )
+            for name in names:
+                self.choose(page, name)
+            self.assertEqual(ended, [], "the session of the text")
+            with page.expect_request(lambda asked: asked.method == "DELETE"):
+                names[:] = ["newest"]
+            page.unroute_all(behavior="wait")
 
     def test_a_small_server_draws_as_many_pictures_as_it_has_sessions(self) -> None:
         server = self.serve(models=("mnist-small",), sessions=4)

@@ -7,6 +7,7 @@ import { textPanels } from './text.js';
 
 const kPeriod = 1000;  // of the status, in ms
 const kRetry = 1500;
+const kMostGone = 8;  // models that the server no longer has and may have again, whose panels are kept
 
 const strip = new Strip(find('strip'));
 let chosen = null;   // the name of a model
@@ -59,10 +60,23 @@ function panelsOf(model) {
   return model.image ? picturePanels(model) : textPanels(model);
 }
 
+const keyOf = (model) => [model.id, model.numerics, model.state_bytes, model.max_length].join(' ');
+
+// Drops the oldest panels of models that the server no longer has, so that reloads do not fill the memory.
+function dropOldest() {
+  const current = new Set(served.map(keyOf));
+  const gone = [...made.keys()].filter((key) => !current.has(key));
+  for (const key of gone.slice(0, -kMostGone)) {
+    made.get(key).leave();
+    made.delete(key);
+  }
+}
+
 function choose(model) {
   chosen = model.id;
   panels?.close();
-  const key = [model.id, model.numerics, model.state_bytes, model.max_length].join(' ');
+  dropOldest();
+  const key = keyOf(model);
   const isNew = !made.has(key);
   if (isNew) made.set(key, panelsOf(model));
   panels = made.get(key);
