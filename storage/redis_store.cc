@@ -32,7 +32,7 @@ return {now, text}
 )";
 
 // Replaces the record, and puts its session into its list, if the record still has the version
-// ARGV[1], and the time is within half a second of ARGV[10], or ARGV[10] is ''.
+// ARGV[1], and the time is within ARGV[11] of ARGV[10], or ARGV[10] is ''.
 // Returns 1 and the time of Redis, else 0.
 // - ARGV[2]: the new text of the record, '' to delete the record.
 // - ARGV[3]: milliseconds until the record and its state expire.
@@ -48,7 +48,7 @@ return {now, text}
 constexpr std::string_view kSwap = R"(
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if ARGV[10] ~= '' and math.abs(now - ARGV[10]) > 500 then return {0} end
+if ARGV[10] ~= '' and math.abs(now - ARGV[10]) > tonumber(ARGV[11]) then return {0} end
 local text = redis.call('GET', KEYS[1])
 if (text and string.match(text, '^[^\n]*\n?') or '') ~= ARGV[1] then return {0} end
 local function piece(epoch, n) return KEYS[1] .. ':' .. epoch .. ':' .. n end
@@ -271,9 +271,10 @@ Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const
   const std::string list = is_listed ? list_name(record->list) : seen.list;
   const std::string member = is_listed ? member_of(*record, key) : seen.member;
   const std::string now = seen.estimated_ms == 0 ? "" : std::to_string(seen.estimated_ms);
-  const std::array<std::string_view, 14> words = {"EVAL",      script,  "1",    name, seen.version,
+  const std::string error = std::to_string(times_.lease_ms / 2);
+  const std::array<std::string_view, 15> words = {"EVAL",      script,  "1",    name, seen.version,
                                                   text,        expires, epoch,  old,  count,
-                                                  pieces.name, list,    member, now};
+                                                  pieces.name, list,    member, now,  error};
   known_.forget(key);
   const auto reply = client.ask(words, RespKind::kArray);
   if (!reply.ok()) return reply.status();

@@ -213,9 +213,9 @@ template <int kRows, int kTiles>
 struct BlockProduct {
   using Args = MatmulArgs;
   static constexpr int kThreads = kMatmulWarps * kWarp;
-  static constexpr int kResident = kRows == 1 ? 6 : 4;
+  static constexpr int kResident = kTiles == 1 ? 4 : 3;
   static constexpr int kOuts = kTiles * kTileN;
-  static constexpr int kRuns = kRows == 1 ? 64 : kRows <= 4 ? 32 : 16;
+  static constexpr int kRuns = kRows == 1 ? 64 : kTiles == 1 ? 32 : 16;
 
   static constexpr Launch launch(const Args& args) {
     const int64_t columns = (args.out + kOuts - 1) / kOuts;
@@ -240,6 +240,7 @@ struct BlockProduct {
     const int columns = (args.out + kOuts - 1) / kOuts;
     const int tile = static_cast<int>(block.index() % columns) * kTiles;
     const int row = static_cast<int>(block.index() / columns) * kRows;
+    if (row >= args.rows) return;  // of an expert with fewer outputs than others
     const BlockForm form = BlockForm::of(args.blocks);
     auto* const inputs = block.template shared<RunInputs>();
     auto* const terms = reinterpret_cast<float*>(inputs + kRuns * kRows);
@@ -247,8 +248,12 @@ struct BlockProduct {
     const int runs = args.in / kRun;
     typename Block::template Each<Sums> c;
     for (int first = 0; first < runs; first += kRuns) {
+      typename Block::template Each<Loads> loads;
+      block.each([&](int t) { load(args, form, tile, first, t, loads[t]); });
       round_inputs(block, args, row, first, inputs);
-      block.phase([&](int t) { multiply(args, form, tile, first, inputs, terms, t); });
+      block.phase([&](int t) {
+        multiply(args, form, row, groups_from(args, first), inputs, terms, t, loads[t]);
+      });
       block.each([&](int t) {
         const int count = (runs - first < kRuns ? runs - first : kRuns) * parts;
         RUNNEL_UNROLL
@@ -275,20 +280,29 @@ struct BlockProduct {
 
  private:
   static constexpr int kSums = (kRows * kOuts + kThreads - 1) / kThreads;  // of a thread
-  // The distance between terms of the same output. The lanes of a warp write to different banks.
+  // The distance between terms of the same output. The lanes of a warp write to different banks,
+  // or with two terms for each run, two of them to each bank.
   static constexpr int kTerm = kRows * kOuts + (kRows > 1 ? kTileN : 0);
-  // Four lanes convert a run.
+  // Four lanes convert a run. Inputs are loaded for several rounds at once.
   static constexpr int kLanes = 4;
   static constexpr int kOfLane = kRun / kLanes;
   static constexpr int kRounds = kRuns * kRows * kLanes / kThreads;
+  static constexpr int kAhead = kRounds < 4 ? kRounds : 4;
+  static constexpr int kGroups = kRuns / kGroupRuns / kMatmulWarps;  // of a warp in a chunk
 
   struct Sums {
     float at[kSums] = {};
   };
+  struct alignas(16) Four {
+    float at[4];
+  };
   // A lane's part of a run of inputs.
   struct Part {
-    float x[kOfLane];
+    Four x[kOfLane / 4];
     float most, sum;
+  };
+  struct Parts {
+    Part at[kAhead];
   };
   // What a lane knows of its runs: the sums are of the integers of half of a run, and of all.
   struct Known {
@@ -301,21 +315,30 @@ struct BlockProduct {
                                          RunInputs* inputs) {
     typename Block::template Each<Known> known;
     RUNNEL_UNROLL
-    for (int round = 0; round < kRounds; ++round) {
-      typename Block::template Each<Part> part;
-      const auto most = [&](int t) -> float& { return part[t].most; };
-      const auto half = [&](int t) -> float& { return known[t].half[round]; };
-      const auto all = [&](int t) -> float& { return known[t].all[round]; };
-      block.each([&](int t) { load(args, row, first, round, t, part[t]); });
-      block.fold_largest(most, 1);
-      block.fold_largest(most, 2);
+    for (int begin = 0; begin < kRounds; begin += kAhead) {
+      typename Block::template Each<Parts> parts;
       block.each([&](int t) {
-        known[t].power[round] = round_part(part[t], inputs[place(round, t)].words[t % kLanes]);
-        known[t].half[round] = known[t].all[round] = part[t].sum;
+        RUNNEL_UNROLL
+        for (int i = 0; i < kAhead; ++i) load(args, row, first, begin + i, t, parts[t].at[i]);
       });
-      block.fold(half, 1);
-      block.fold(all, 1);
-      block.fold(all, 2);
+      RUNNEL_UNROLL
+      for (int i = 0; i < kAhead; ++i) {
+        const int round = begin + i;
+        const auto most = [&](int t) -> float& { return parts[t].at[i].most; };
+        const auto half = [&](int t) -> float& { return known[t].half[round]; };
+        const auto all = [&](int t) -> float& { return known[t].all[round]; };
+        block.each([&](int t) { parts[t].at[i].most = largest(parts[t].at[i]); });
+        block.fold_largest(most, 1);
+        block.fold_largest(most, 2);
+        block.each([&](int t) {
+          Part& part = parts[t].at[i];
+          known[t].power[round] = round_part(part, inputs[place(round, t)].words[t % kLanes]);
+          known[t].half[round] = known[t].all[round] = part.sum;
+        });
+        block.fold(half, 1);
+        block.fold(all, 1);
+        block.fold(all, 2);
+      }
     }
     block.phase([&](int t) {
       RUNNEL_UNROLL
@@ -342,15 +365,29 @@ struct BlockProduct {
                                  Part& part) {
     const int m = row + place(round, t) / kRuns;
     const int k = (first + place(round, t) % kRuns) * kRun + t % kLanes * kOfLane;
-    const bool exists = m < args.rows && k < args.in;
+    if (m >= args.rows || k >= args.in) {
+      part = {};
+      return;
+    }
+    const float* const x = args.x + m * args.x_stride + k;
+    if (args.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.x) % alignof(Four) == 0) {
+      RUNNEL_UNROLL
+      for (int i = 0; i < kOfLane / 4; ++i) part.x[i] = reinterpret_cast<const Four*>(x)[i];
+      return;
+    }
+    RUNNEL_UNROLL
+    for (int i = 0; i < kOfLane; ++i) part.x[i / 4].at[i % 4] = x[i];
+  }
+
+  // The largest size of a lane's inputs. Infinity also stands for NaN.
+  RUNNEL_DEVICE static float largest(const Part& part) {
     float most = 0.0F;
     RUNNEL_UNROLL
     for (int i = 0; i < kOfLane; ++i) {
-      part.x[i] = exists ? args.x[m * args.x_stride + k + i] : 0.0F;
-      const float size = std::fabs(part.x[i]);
+      const float size = std::fabs(part.x[i / 4].at[i % 4]);
       most = size <= most ? most : size < INFINITY ? size : INFINITY;
     }
-    part.most = most;
+    return most;
   }
 
   // Converts a lane's inputs to integers, given the largest size in the run. Returns the power.
@@ -363,7 +400,7 @@ struct BlockProduct {
     int32_t sum = 0;
     RUNNEL_UNROLL
     for (int i = 0; i < kOfLane; ++i) {
-      const uint32_t bits = bit_cast<uint32_t>(part.x[i] * factor + kWhole);
+      const uint32_t bits = bit_cast<uint32_t>(part.x[i / 4].at[i % 4] * factor + kWhole);
       const int32_t v = is_none ? 0 : static_cast<int32_t>(bits - bit_cast<uint32_t>(kWhole));
       const int32_t upper = (v + 128) >> 8;
       const int32_t lower = v - 256 * upper;
@@ -378,75 +415,107 @@ struct BlockProduct {
     return is_none ? 0.0F : bit_cast<float>((exponent - 13) << 23);
   }
 
-  // A lane's run of a weight: integers as signed bytes, and scales.
+  // A lane's run of a weight as it is stored. Members that its form does not have stay zero.
+  struct StoredRun {
+    Pairs first = {}, latter = {};
+    uint16_t d = 0, d_least = 0;
+    int8_t factors[2] = {};
+  };
+  // All runs of a weight that a thread multiplies in a chunk. They are loaded before the inputs are
+  // converted, so that the thread waits only once.
+  struct Loads {
+    StoredRun at[kGroups][kTiles];
+  };
+  // The same as integers, which are signed bytes, and scales.
   struct RunWeights {
-    uint32_t words[8] = {};
-    float scale[2] = {}, least = 0.0F;
+    uint32_t words[8];
+    float scale[2], least;
   };
 
-  RUNNEL_DEVICE static void load(const std::byte* group, const BlockForm& form, int lane,
-                                 RunWeights& to) {
+  RUNNEL_DEVICE static StoredRun stored_run(const std::byte* group, const BlockForm& form,
+                                            int lane) {
+    StoredRun run;
     const auto* const pairs = reinterpret_cast<const Pairs*>(group);
-    const Pairs first = pairs[lane];
-    if (form.nibbles) {
-      RUNNEL_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        to.words[2 * i] = first.at[i] & 0x0f0f0f0f;
-        to.words[2 * i + 1] = first.at[i] >> 4 & 0x0f0f0f0f;
-      }
-      if (form.table) {
-        RUNNEL_UNROLL
-        for (uint32_t& word : to.words) word = iq4_nl_values(word);
-      }
-    } else {
-      const Pairs latter = pairs[kWarp + lane];
-      RUNNEL_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        to.words[i] = first.at[i];
-        to.words[4 + i] = latter.at[i];
-      }
-    }
+    run.first = pairs[lane];
+    if (!form.nibbles) run.latter = pairs[kWarp + lane];
     const std::byte* const scales = group + form.words_bytes();
     if (!form.has_factors()) {
-      to.scale[0] = widened_half(reinterpret_cast<const uint16_t*>(scales)[lane]);
-      return;
+      run.d = reinterpret_cast<const uint16_t*>(scales)[lane];
+      return run;
     }
     const auto* const factors = reinterpret_cast<const int8_t*>(scales);
     const auto* const numbers = reinterpret_cast<const uint16_t*>(scales + 2 * kWarp);
-    const float d = widened_half(numbers[lane % kTileN]);
-    to.scale[0] = d * factors[lane];
-    if (form.minimum) {
-      to.least = widened_half(numbers[kTileN + lane % kTileN]) * factors[kWarp + lane];
-    } else {
-      to.scale[1] = d * factors[kWarp + lane];
+    run.factors[0] = factors[lane];
+    run.factors[1] = factors[kWarp + lane];
+    run.d = numbers[lane % kTileN];
+    if (form.minimum) run.d_least = numbers[kTileN + lane % kTileN];
+    return run;
+  }
+
+  // The groups of the whole input that begin at run `first`.
+  RUNNEL_DEVICE static int groups_from(const Args& args, int first) {
+    return groups_of(args.in) - first / kGroupRuns;
+  }
+
+  RUNNEL_DEVICE static void load(const Args& args, const BlockForm& form, int tile, int first,
+                                 int t, Loads& to) {
+    const int tiles = (args.out + kTileN - 1) / kTileN;
+    RUNNEL_UNROLL
+    for (int i = 0; i < kGroups; ++i) {
+      const int group = i * kMatmulWarps + t / kWarp;
+      RUNNEL_UNROLL
+      for (int n = 0; n < kTiles; ++n) {
+        if (group >= groups_from(args, first) || tile + n >= tiles) continue;  // stays zero
+        const int64_t index = int64_t{tile + n} * groups_of(args.in) + first / kGroupRuns + group;
+        to.at[i][n] =
+            stored_run(static_cast<const std::byte*>(args.panels) + index * form.group_bytes(),
+                       form, t % kWarp);
+      }
     }
   }
 
-  // A thread's terms of a chunk: those of a run in every kMatmulWarps-th group.
-  RUNNEL_DEVICE static void multiply(const Args& args, const BlockForm& form, int tile, int first,
-                                     const RunInputs* inputs, float* terms, int t) {
-    const int lane = t % kWarp;
-    const int groups = groups_of(args.in);
-    const int tiles = (args.out + kTileN - 1) / kTileN;
+  RUNNEL_DEVICE static RunWeights weights_of(const StoredRun& run, const BlockForm& form) {
+    RunWeights weights;
     RUNNEL_UNROLL
-    for (int at = 0; at < kRuns / kGroupRuns / kMatmulWarps; ++at) {
-      const int group = at * kMatmulWarps + t / kWarp;
-      if (first / kGroupRuns + group >= groups) return;
+    for (int i = 0; i < 4; ++i) {
+      if (form.nibbles) {
+        weights.words[2 * i] = run.first.at[i] & 0x0f0f0f0f;
+        weights.words[2 * i + 1] = run.first.at[i] >> 4 & 0x0f0f0f0f;
+      } else {
+        weights.words[i] = run.first.at[i];
+        weights.words[4 + i] = run.latter.at[i];
+      }
+    }
+    if (form.table) {
+      RUNNEL_UNROLL
+      for (uint32_t& word : weights.words) word = iq4_nl_values(word);
+    }
+    const float d = widened_half(run.d);
+    weights.scale[0] = form.has_factors() ? d * run.factors[0] : d;
+    weights.scale[1] = d * run.factors[1];
+    weights.least = widened_half(run.d_least) * run.factors[1];
+    return weights;
+  }
+
+  // A thread's terms of a chunk: those of a run in every kMatmulWarps-th group.
+  RUNNEL_DEVICE static void multiply(const Args& args, const BlockForm& form, int row, int groups,
+                                     const RunInputs* inputs, float* terms, int t,
+                                     const Loads& loads) {
+    const int rows = args.rows - row < kRows ? args.rows - row : kRows;
+    RUNNEL_UNROLL
+    for (int i = 0; i < kGroups; ++i) {
+      const int group = i * kMatmulWarps + t / kWarp;
+      if (group >= groups) return;
       RunWeights weights[kTiles];
       RUNNEL_UNROLL
-      for (int n = 0; n < kTiles; ++n) {
-        if (tile + n >= tiles) continue;  // stays zero
-        const int64_t index = int64_t{tile + n} * groups + first / kGroupRuns + group;
-        load(static_cast<const std::byte*>(args.panels) + index * form.group_bytes(), form, lane,
-             weights[n]);
-      }
-      const int run = group * kGroupRuns + lane / kTileN;
-      for (int m = 0; m < kRows; ++m) {
+      for (int n = 0; n < kTiles; ++n) weights[n] = weights_of(loads.at[i][n], form);
+      const int run = group * kGroupRuns + t % kWarp / kTileN;
+      float* to = terms + t % kTileN;
+      for (int m = 0; m < rows; ++m, to += kOuts) {
         const RunInputs x = inputs[m * kRuns + run];
         RUNNEL_UNROLL
         for (int n = 0; n < kTiles; ++n) {
-          float* const to = terms + m * kOuts + n * kTileN + lane % kTileN;
-          put_terms(form, weights[n], x, run, to);
+          put_terms(form, weights[n], x, run, to + n * kTileN);
         }
       }
     }
@@ -480,5 +549,11 @@ struct BlockProduct {
     to[run * kTerm] = term;
   }
 };
+
+// Whether a kernel multiplies weights in blocks.
+template <typename Kernel>
+inline constexpr bool kIsBlockProduct = false;
+template <int kRows, int kTiles>
+inline constexpr bool kIsBlockProduct<BlockProduct<kRows, kTiles>> = true;
 
 }  // namespace runnel::cuda

@@ -2,6 +2,7 @@
 // weights of its own expert, and the sum of each input's experts.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -23,6 +24,7 @@ namespace runnel::cuda {
 struct ExpertWeight {
   int64_t panels, bias;  // bytes; the bias is zeros
   int in, out;
+  StoredType blocks;  // of a weight in blocks: their type
 };
 
 inline const std::byte* base_of(const Experts& experts) { return experts.up[0].panels.data(); }
@@ -33,8 +35,8 @@ inline std::vector<ExpertWeight> expert_weights(const Experts& experts) {
   std::vector<ExpertWeight> table;
   for (const std::span<const Weight> weights : {experts.gate, experts.up, experts.down}) {
     for (const Weight& weight : weights) {
-      table.push_back(
-          {weight.panels.data() - base, weight.bias.data() - base, weight.in, weight.out});
+      table.push_back({weight.panels.data() - base, weight.bias.data() - base, weight.in,
+                       weight.out, weight.blocks});
     }
   }
   return table;
@@ -111,6 +113,7 @@ struct ExpertArgs {
 };
 
 // Kernel computes one row. Its blocks for a pair do exactly what they do for one product alone.
+// They skip an expert whose weight is in the form of another kernel.
 template <typename Kernel>
 struct ExpertProduct {
   using Args = ExpertArgs<typename Kernel::Args>;
@@ -128,11 +131,13 @@ struct ExpertProduct {
     typename Kernel::Args product = args.product;
     const int expert = args.used[choice];
     const ExpertWeight weight = args.weights[expert];
+    if (kIsBlockProduct<Kernel> != (weight.blocks != StoredType::kF32)) return;
     MatmulArgs& first = first_of(product);
     first.panels = args.base + weight.panels;
     first.bias = reinterpret_cast<const float*>(args.base + weight.bias);
     first.in = weight.in;
     first.out = weight.out;
+    first.blocks = weight.blocks;
     if constexpr (kTwo) {
       product.up_panels = args.base + args.up[expert].panels;
       product.up_bias = reinterpret_cast<const float*>(args.base + args.up[expert].bias);
@@ -246,15 +251,16 @@ void launch_experts(View x, const Experts& experts, const ExpertRoom& room,
     multiply(MatmulBf16<1, 1>(), wide, down, nullptr, 1);
     return;
   }
-  // All experts of a list have weights of one type.
-  const auto multiply_by = [&](MatmulArgs& product, std::span<const Weight> list,
+  // With blocks, an expert that all inputs use may be stored in another way than the others.
+  const auto multiply_by = [&](const MatmulArgs& product, std::span<const Weight> list,
                                const ExpertWeight* weights, int of_input) {
-    product.blocks = list[0].blocks;
-    if (list[0].precision == Precision::kBlocks) {
+    const auto has = [&](Precision precision) {
+      return std::ranges::any_of(list, [=](const Weight& w) { return w.precision == precision; });
+    };
+    if (has(Precision::kBlocks)) {
       multiply(BlockProduct<1, 1>(), product, weights, nullptr, of_input);
-    } else {
-      multiply(MatmulFp32<1>(), product, weights, nullptr, of_input);
     }
+    if (has(Precision::kFp32)) multiply(MatmulFp32<1>(), product, weights, nullptr, of_input);
   };
   if (!experts.gate.empty()) {
     multiply_by(hidden, experts.gate, gate, used);

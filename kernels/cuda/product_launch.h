@@ -73,8 +73,8 @@ void launch_together(Precision precision, std::span<const MatmulArgs> products,
   } else if (precision == Precision::kBlocks) {
     if (rows == 1) {
       as(BlockProduct<1, 1>());
-    } else if (rows <= kFewRows) {
-      as(BlockProduct<kFewRows, 2>());
+    } else if (rows <= kFewRows || !is_enough(BlockProduct<8, 4>())) {
+      as(BlockProduct<8, 1>());
     } else {
       as(BlockProduct<8, 4>());
     }

@@ -75,9 +75,11 @@ KeptSessions::~KeptSessions() {
 }
 
 void KeptSessions::sweep() {
-  threads_.run_in_turn<bool>(
+  threads_.run<bool>(
       [this]() -> Result<bool> {
-        const Status swept = store_->sweep();
+        if (sweeping_.exchange(true)) return true;  // so that a large store keeps one thread busy
+        const Status swept = within_memory([&] { return store_->sweep(); });
+        sweeping_ = false;
         return swept.ok() ? Result<bool>(true) : Result<bool>(swept);
       },
       [this](const Result<bool>& swept) {

@@ -34,9 +34,9 @@ struct StorageOptions {
 
 class KeptSessions {
  public:
-  // Threads that use the store: three for states, one for a list or a sweep, one for a sync, and
-  // one for short jobs.
-  static constexpr int kThreads = 6;
+  // Threads that use the store: three for states, one each for a list, a sweep and a sync, and one
+  // for short jobs.
+  static constexpr int kThreads = 7;
   // With the threads of replays(), logs(), and a HostLookup.
   static constexpr int kAllThreads = kThreads + 3;
 
@@ -154,7 +154,7 @@ class KeptSessions {
   std::map<std::string, Use> uses_;     // by key
   std::map<std::string, Copy> copies_;  // by key
   TimePoint swept_;
-  std::atomic<bool> syncing_{false};
+  std::atomic<bool> syncing_{false}, sweeping_{false};
   RestingLogs logs_{*this};
   StoreThreads threads_;  // destroyed before the members above
   TaskThread replays_;    // destroyed first

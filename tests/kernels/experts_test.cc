@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -23,8 +24,9 @@ struct RandomMixture {
   bool is_gated = true;
   float factor = 0.7F;
   Precision precision = Precision::kFp32;
-  StoredType stored = StoredType::kF32;  // with kBlocks: the type to which weights are quantized
-  std::vector<float> gate, up, down;     // of all experts, one after the other
+  // With kBlocks: the type to which weights are quantized, and that of the last expert.
+  StoredType stored = StoredType::kF32, last = StoredType::kF32;
+  std::vector<float> gate, up, down;  // of all experts, one after the other
   std::vector<float> x, scores, out, bias;
 
   RandomMixture(int rows, int in, int inner, int count, int chosen)
@@ -44,29 +46,35 @@ struct RandomMixture {
   std::vector<Weight> pack(Backend& backend, const std::vector<float>& weights, int to,
                            int from) const {
     std::vector<Weight> packed;
-    const std::vector<std::byte> blocks = quantized(weights);
+    const int64_t size = int64_t{to} * from;
     for (int e = 0; e < count; ++e) {
-      const int64_t at = int64_t{e} * to * from;
-      const HostTensor in_blocks = {blocks.data() + bytes_of(stored, at), to, from, DType::kF32,
-                                    stored};
-      const HostTensor weight =
-          is_blocks(stored) ? in_blocks : HostTensor{weights.data() + at, to, from};
+      const std::span<const float> numbers(weights.data() + e * size, static_cast<size_t>(size));
+      const std::vector<std::byte> blocks = quantized(e, numbers);
+      const HostTensor weight = blocks.empty()
+                                    ? HostTensor{numbers.data(), to, from}
+                                    : HostTensor{blocks.data(), to, from, DType::kF32, type_of(e)};
       packed.push_back(backend.pack(weight, {nullptr, 1, to}, precision));
     }
     return packed;
   }
-  // These weights in blocks of the stored type. Empty if this is no type of blocks.
-  std::vector<std::byte> quantized(const std::vector<float>& weights) const {
-    if (!is_blocks(stored)) return {};
-    std::vector<std::byte> blocks(bytes_of(stored, std::ssize(weights)));
-    quantize_blocks(stored, weights, blocks.data());
+  StoredType type_of(int expert) const { return expert + 1 == count ? last : stored; }
+  // The weights of an expert in blocks. Empty if they are not in blocks.
+  std::vector<std::byte> quantized(int expert, std::span<const float> weights) const {
+    if (!is_blocks(type_of(expert))) return {};
+    std::vector<std::byte> blocks(bytes_of(type_of(expert), std::ssize(weights)));
+    quantize_blocks(type_of(expert), weights, blocks.data());
     return blocks;
   }
   // The same with the numbers that its blocks stand for.
   RandomMixture widened() const {
     RandomMixture mixture = *this;
+    const size_t size = static_cast<size_t>(in) * inner;
     for (std::vector<float>* const weights : {&mixture.gate, &mixture.up, &mixture.down}) {
-      widen_blocks(stored, quantized(*weights).data(), 0, *weights);
+      for (int e = 0; e < count; ++e) {
+        const std::span<float> numbers(weights->data() + e * size, size);
+        const std::vector<std::byte> blocks = quantized(e, numbers);
+        if (!blocks.empty()) widen_blocks(type_of(e), blocks.data(), 0, numbers);
+      }
     }
     return mixture;
   }
@@ -252,14 +260,19 @@ TEST_P(ExpertsTest, AnExpertMayHaveAllRows) {
   expect_close(mixture, mixed(backend(), mixture, 0, 100), all_expected(mixture));
 }
 
-// Inputs keep 15 bits.
+// Inputs keep 15 bits. The expert that all inputs use may have a type of its own.
 TEST_P(ExpertsTest, WeightsMayBeInBlocks) {
-  for (const StoredType type : {StoredType::kQ4_0, StoredType::kQ8_0}) {
+  constexpr std::pair<StoredType, StoredType> kPairs[] = {{StoredType::kQ4_0, StoredType::kQ4_0},
+                                                          {StoredType::kQ8_0, StoredType::kQ4_0},
+                                                          {StoredType::kQ4_0, StoredType::kF32},
+                                                          {StoredType::kF32, StoredType::kQ8_0}};
+  for (const auto& [type, last] : kPairs) {
     for (const bool is_gated : {true, false}) {
       RandomMixture mixture = RandomMixture(7, 64, 96, 7, 3).with_shared();
       mixture.is_gated = is_gated;
       mixture.precision = Precision::kBlocks;
       mixture.stored = type;
+      mixture.last = last;
       const std::vector<float> found = mixed(backend(), mixture, 0, 7);
       expect_close(mixture, found, all_expected(mixture.widened()), 5e-4);
       const std::vector<float> one = mixed(backend(), mixture, 3, 1);

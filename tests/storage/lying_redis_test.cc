@@ -140,7 +140,7 @@ class LyingRedisTest : public ::testing::Test {
     if (lie_) return lie_(words);
     if (words[0] == "INFO") return policy_;
     // The scripts that read and write a record, and the one that asks for a permission.
-    return words.size() == 4 ? kTime : words.size() == 14 ? kOvertaken : ":0\r\n";
+    return words.size() == 4 ? kTime : words.size() == 15 ? kOvertaken : ":0\r\n";
   }
 
   // The status of a call that gets this answer.
