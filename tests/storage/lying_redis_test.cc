@@ -314,12 +314,16 @@ TEST_F(LyingRedisTest, AWriteFailsWithoutTheExpectedReply) {
 }
 
 TEST_F(LyingRedisTest, ARecordIsReadOnlyIfItMayHaveChanged) {
-  int reads = 0;
+  std::atomic<int> reads{0};
   std::optional<std::string> swapped = kSwapped;
   tell([&](const auto& words) {
     reads += words.size() == 4;
     return words.size() == 4 ? kTime : swapped;  // there is no record
   });
+  const auto answer_swaps = [&](const std::optional<std::string>& answer) {
+    std::lock_guard lock(mutex_);
+    swapped = answer;
+  };
   const auto begin = [&] {
     const auto begun = store_->begin(kLyingKey, {.owner = "m", .request = "x"});
     return begun.ok() ? Result<int64_t>(begun->epoch) : begun.status();
@@ -332,16 +336,16 @@ TEST_F(LyingRedisTest, ARecordIsReadOnlyIfItMayHaveChanged) {
     EXPECT_TRUE(*store_->log(kLyingKey, {"m", epoch}, {2, "entry"}));
   }
   EXPECT_EQ(reads, 1);
-  swapped = kOvertaken;
+  answer_swaps(kOvertaken);
   EXPECT_EQ(*begin(), 0);
   EXPECT_EQ(reads, 2) << "another server has changed the record";
 
-  swapped = kSwapped;
+  answer_swaps(kSwapped);
   ASSERT_NE(*store_->create(kLyingKey, {"m"}, nullptr), 0);
   EXPECT_EQ(reads, 3);
-  swapped = std::nullopt;
+  answer_swaps(std::nullopt);
   EXPECT_EQ(begin().status().code(), Code::kUnavailable);
-  swapped = kSwapped;
+  answer_swaps(kSwapped);
   EXPECT_EQ(*begin(), 0);
   EXPECT_EQ(reads, 4) << "the change may have happened although its reply was lost";
 }
