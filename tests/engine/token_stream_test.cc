@@ -187,7 +187,7 @@ TEST(TokenStreamThreads, NothingIsLostBetweenWakeAndTake) {
       }
       if (ended) return;
       std::unique_lock lock(mutex);
-      ASSERT_TRUE(wake.wait_for(lock, std::chrono::seconds(20), [&] { return woken; }));
+      ASSERT_TRUE(wake.wait_for(lock, std::chrono::minutes(10), [&] { return woken; }));
       woken = false;
     }
   });

@@ -287,7 +287,7 @@ TEST_F(RedisStoreTest, AHangingRedisTimesOut) {
   redis_->send_signal(SIGSTOP);
   const auto before = std::chrono::steady_clock::now();
   const Status status = begin(*store).status();
-  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(30));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::minutes(10));
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("has not answered within 100 ms (storage.timeout_ms)"));
   redis_->send_signal(SIGCONT);

@@ -36,7 +36,7 @@ TEST(LiveCalls, WaitsUntilNoneRuns) {
   for (int round = 0; round < 100; ++round) {
     calls.enter(call);
     std::thread leaver([&] { calls.leave(call); });
-    EXPECT_TRUE(calls.wait_until_none(std::chrono::seconds(30)));
+    EXPECT_TRUE(calls.wait_until_none(std::chrono::minutes(10)));
     leaver.join();
     EXPECT_EQ(calls.count(), 0);
   }
@@ -45,8 +45,8 @@ TEST(LiveCalls, WaitsUntilNoneRuns) {
 TEST(LiveCalls, WaitsUntilNoCallHasStartedForAWhile) {
   LiveCalls calls;
   const auto began = std::chrono::steady_clock::now();
-  calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::seconds(30));
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::hours(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::minutes(10));
   // The wait ends at its limit, although a call still runs.
   const auto call = std::make_shared<NotingCall>();
   calls.enter(call);

@@ -11,7 +11,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kPatienceMs = 20000;
+constexpr int kPatienceMs = 600000;
 
 sockaddr_in ipv4(const char* host, int port) {
   sockaddr_in at{};

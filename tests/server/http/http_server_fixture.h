@@ -19,7 +19,7 @@
 namespace runnel {
 
 // The longest time that a test waits for an event.
-inline constexpr auto kPatience = std::chrono::seconds(20);
+inline constexpr auto kPatience = std::chrono::minutes(10);
 
 // A request for `target` without a body.
 std::string get(const std::string& target);

@@ -30,7 +30,7 @@ OpenAiServer::OpenAiServer(const Options& options, std::function<void()> on_subm
 OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
     : state(log, options.clock, options.call_bytes) {
   state.text_bytes = 1000;
-  state.stall_timeout = std::chrono::seconds(30);
+  state.stall_timeout = std::chrono::minutes(10);
   if (!options.keys.empty()) {
     EXPECT_TRUE(state.callers.ask_for_keys(options.keys).ok());
   }
@@ -54,7 +54,7 @@ OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
 
 OpenAiServer::~OpenAiServer() {
   server->stop();
-  EXPECT_TRUE(state.calls.wait_until_none(std::chrono::seconds(20)));
+  EXPECT_TRUE(state.calls.wait_until_none(std::chrono::minutes(10)));
 }
 
 std::string OpenAiServer::request(const std::string& method, const std::string& path,
