@@ -21,6 +21,7 @@
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
 #include "runnel/v1/sessions.grpc.pb.h"
+#include "tests/base/eventually.h"
 
 namespace runnel {
 
@@ -123,10 +124,10 @@ class FakeServer final : public grpc::health::v1::Health::Service,
 // Text that a test watches while a command writes it.
 class WatchedText final : public std::stringbuf {
  public:
-  // Waits until the flushed text contains `part`. False after two minutes.
+  // Waits until the flushed text contains `part`. False after kPatience.
   bool comes_to_have(const std::string& part) {
     std::unique_lock lock(mutex_);
-    return flushed_.wait_for(lock, std::chrono::minutes(2),
+    return flushed_.wait_for(lock, kPatience,
                              [&] { return text_.find(part) != std::string::npos; });
   }
 

@@ -12,12 +12,10 @@
 
 #include "runnel/v1/inference.grpc.pb.h"
 #include "runnel/v1/models.grpc.pb.h"
+#include "tests/base/eventually.h"
 #include "tests/models/bundle/bundle_writer.h"
 
 namespace runnel {
-
-// Until an event counts as one that never comes: a machine may be busy with other things.
-inline constexpr std::chrono::seconds kPatience{120};
 
 // A child process. The destructor kills it if it still runs.
 class ChildProcess {

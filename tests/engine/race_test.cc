@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/rewinds.h"
+#include "tests/base/eventually.h"
 #include "tests/engine/fake_model.h"
 
 namespace runnel {
@@ -39,7 +40,7 @@ class Answer {
   }
   T wait() {
     auto future = promise_->get_future();
-    EXPECT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+    EXPECT_EQ(future.wait_for(kPatience), std::future_status::ready);
     return future.get();
   }
 

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include "tests/base/eventually.h"
+
 namespace runnel {
 namespace {
 
@@ -187,7 +189,7 @@ TEST(TokenStreamThreads, NothingIsLostBetweenWakeAndTake) {
       }
       if (ended) return;
       std::unique_lock lock(mutex);
-      ASSERT_TRUE(wake.wait_for(lock, std::chrono::minutes(10), [&] { return woken; }));
+      ASSERT_TRUE(wake.wait_for(lock, kPatience, [&] { return woken; }));
       woken = false;
     }
   });

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/base/eventually.h"
+
 namespace runnel::cpu {
 namespace {
 
@@ -42,7 +44,7 @@ TEST(Places, TwoThreadsHoldOnePlaceEachAtTheSameTime) {
     std::unique_lock lock(mutex);
     ++holding;
     came.notify_one();
-    EXPECT_TRUE(came.wait_for(lock, std::chrono::minutes(1), [&] { return holding == 2; }))
+    EXPECT_TRUE(came.wait_for(lock, kPatience, [&] { return holding == 2; }))
         << "the other thread got its place only once this one had given back its own";
   };
   std::thread other(meet);
@@ -56,7 +58,7 @@ TEST(Places, AreGivenInTheOrderInWhichTheyAreAskedFor) {
   Places places(2);
   std::atomic<bool> stop{false};
   std::vector<std::thread> ones;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(10);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
   for (int t = 0; t < 3; ++t) {
     ones.emplace_back([&] {
       while (!stop && std::chrono::steady_clock::now() < deadline) {

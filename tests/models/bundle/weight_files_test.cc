@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <stdexcept>
 #include <string>
 
@@ -131,9 +131,9 @@ TEST_F(WeightFilesTest, AGgufFileIsOneFile) {
 
 TEST_F(WeightFilesTest, ClosingTheFilesDoesNotWaitForTheDigest) {
   write_large_file();
-  const auto begun = std::chrono::steady_clock::now();
+  const std::clock_t begun = std::clock();  // the processor time of all threads
   ASSERT_TRUE(WeightFiles::open(directory_.path()).ok());
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(10));
+  EXPECT_LT(std::clock() - begun, 5 * CLOCKS_PER_SEC) << "the digest of the file takes longer";
 }
 
 TEST_F(WeightFilesTest, AnExceptionOfTheProgressCallbackEndsTheWait) {

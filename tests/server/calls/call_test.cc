@@ -25,6 +25,7 @@
 #include "server/host/kept_sessions.h"
 #include "storage/memory_store.h"
 #include "storage/record_key.h"
+#include "tests/base/eventually.h"
 #include "tests/engine/harness.h"
 #include "tests/server/test_models.h"
 #include "tests/storage/faulty_store.h"
@@ -34,8 +35,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr auto kTimeout = std::chrono::seconds(60);
 
 // The state of a server with one model, which all endpoints of a test use.
 struct Service {
@@ -83,7 +82,7 @@ class Ending {
   }
   Status wait() {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(came_.wait_for(lock, kTimeout, [&] { return status_.has_value(); }));
+    EXPECT_TRUE(came_.wait_for(lock, kPatience, [&] { return status_.has_value(); }));
     return status_.value_or(Status(Code::kInternal, "the call did not end"));
   }
 

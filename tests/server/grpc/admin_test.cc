@@ -50,7 +50,7 @@ class AdminTest : public ::testing::Test {
   grpc::Status reload(const std::string& key, v1::ReloadResponse* report = nullptr) {
     const auto stub = v1::Admin::NewStub(test_->channel);
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
+    context.set_deadline(std::chrono::system_clock::now() + kPatience);
     if (!key.empty()) context.AddMetadata("authorization", "Bearer " + key);
     v1::ReloadResponse ignored;
     const grpc::Status status = stub->Reload(&context, {}, report ? report : &ignored);

@@ -36,7 +36,7 @@ TEST(Drain, RunningCallsGetTheGraceAndNewCallsAreRefused) {
   v1::GenerateResponse response;
   EXPECT_TRUE(reader->Read(&response));
   out.take(response);
-  std::thread drainer([&] { test.server.drain(kCallPatience); });
+  std::thread drainer([&] { test.server.drain(kPatience); });
   EXPECT_TRUE(eventually([&] { return !test.server.serving(); }));
   // The engine learns of the drain last. A call before that waits for the step until its deadline.
   Generated refused;
@@ -62,7 +62,7 @@ TEST(Drain, AScoreCallThatHasNotBegunIsRefusedAtOnce) {
   const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
   v1::GenerateResponse response;
   ASSERT_TRUE(reader->Read(&response));
-  std::thread drainer([&] { test.server.drain(kCallPatience); });
+  std::thread drainer([&] { test.server.drain(kPatience); });
   EXPECT_TRUE(eventually([&] {
     return test.generate(generate_request({1}, 1)).status.error_code() ==
            grpc::StatusCode::UNAVAILABLE;
@@ -91,7 +91,7 @@ TEST(Drain, HealthSaysNotServingAtOnce) {
   const auto reader = test.inference->Generate(&context, generate_request({1}, 300));
   v1::GenerateResponse response;
   EXPECT_TRUE(reader->Read(&response));
-  std::thread drainer([&] { test.server.drain(kCallPatience); });
+  std::thread drainer([&] { test.server.drain(kPatience); });
   EXPECT_TRUE(watch->Read(&health));
   EXPECT_EQ(health.status(), grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   go.count_down();
@@ -129,7 +129,7 @@ TEST(Drain, CallsThatOutlastTheGraceEndWithUnavailable) {
     EXPECT_THAT(status.error_message(), HasSubstr("the server is shutting down"));
   }
   drainer.join();
-  EXPECT_LT(Clock_::now() - began, std::chrono::minutes(10));
+  EXPECT_LT(Clock_::now() - began, kPatience);
 }
 
 TEST(Drain, SessionsCanBeReadAndSavedButNotCreated) {
@@ -143,7 +143,7 @@ TEST(Drain, SessionsCanBeReadAndSavedButNotCreated) {
   ASSERT_TRUE(scoring->Write(score_request({1, 2, 3})));
   v1::ScoreResponse scored;
   ASSERT_TRUE(scoring->Read(&scored));
-  std::thread drainer([&] { test.server.drain(kCallPatience); });
+  std::thread drainer([&] { test.server.drain(kPatience); });
   EXPECT_TRUE(eventually([&] {
     return test.generate(generate_request({1}, 1)).status.error_code() ==
            grpc::StatusCode::UNAVAILABLE;
@@ -197,7 +197,7 @@ TEST(Drain, AReaderWhoNeverReadsDoesNotDelayTheDrain) {
   }));
   const auto began = Clock_::now();
   test.server.drain(std::chrono::milliseconds(50));
-  EXPECT_LT(Clock_::now() - began, std::chrono::minutes(10));
+  EXPECT_LT(Clock_::now() - began, kPatience);
   v1::GenerateResponse response;
   while (reader->Read(&response)) {
   }
@@ -233,9 +233,8 @@ TEST(Drain, TheSecondDrainChangesNothing) {
   TestServer test(served_fake("fake"));
   test.server.drain(Duration(0));
   const auto start = std::chrono::steady_clock::now();
-  test.server.drain(std::chrono::seconds(100));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50))
-      << "the second drain waited";
+  test.server.drain(std::chrono::hours(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kPatience) << "the second drain waited";
 }
 
 }  // namespace

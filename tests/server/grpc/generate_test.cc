@@ -58,7 +58,7 @@ TEST(Generate, TheFirstValueComesAtOnceAndTheRestInGroups) {
   request.mutable_delivery()->set_max_values(10);
   request.mutable_delivery()->mutable_max_delay()->set_seconds(60);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
   const auto reader = test.inference->Generate(&context, request);
   Generated out;
   v1::GenerateResponse response;
@@ -83,7 +83,7 @@ TEST(Generate, AValueWaitsNoLongerThanAskedFor) {
   request.mutable_delivery()->set_max_values(4096);
   request.mutable_delivery()->mutable_max_delay()->set_nanos(1);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
   const auto reader = test.inference->Generate(&context, request);
   Generated out;
   v1::GenerateResponse response;
@@ -264,9 +264,8 @@ TEST(Generate, MaxTimeEndsASample) {
 
 TEST(Generate, CancellingFreesTheSlot) {
   // Room for all calls, because a cancelled call may still hold its slot when the next one comes.
-  TestServer test(served_fake("fake",
-                              [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }, {},
-                              {.slots = 256, .rows = 8, .values = 32, .steps = 1}));
+  TestServer test(
+      served_fake("fake", slowly, {}, {.slots = 256, .rows = 8, .values = 32, .steps = 1}));
   for (int i = 0; i < 20; ++i) {
     grpc::ClientContext context;
     v1::GenerateRequest request = generate_request({1}, 1 << 20);
@@ -332,7 +331,9 @@ TEST(Generate, TheLogHasALineForEachCall) {
   TestServer test(served_bundle(small_symbol_spec(), 3));
   v1::GenerateRequest request = generate_request({1}, 3);
   request.set_request_id("find me");
+  const auto began = std::chrono::steady_clock::now();
   EXPECT_TRUE(test.generate(request).status.ok());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   EXPECT_FALSE(test.generate(generate_request({99}, 3)).status.ok());
   ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
   const std::string log = test.log_text.str();
@@ -346,7 +347,7 @@ TEST(Generate, TheLogHasALineForEachCall) {
   const double first = std::stod(logged(log, "first_seconds"));
   EXPECT_GE(queued, 0);
   EXPECT_GE(first, queued);
-  EXPECT_LT(first, 60);
+  EXPECT_LE(first, took.count() + 1e-3) << "both are rounded";
 }
 
 TEST(Generate, TheLogHasTheTraceOfACall) {

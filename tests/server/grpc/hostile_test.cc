@@ -98,7 +98,7 @@ TEST(Hostile, ACallEndsIfMemoryRunsOutAfterItsRequest) {
   std::binary_semaphore is_short(0);
   const auto on_submit = [&, steps = 0]() mutable {
     if (++steps != 2) return;
-    EXPECT_TRUE(is_short.try_acquire_for(kCallPatience));
+    EXPECT_TRUE(is_short.try_acquire_for(kPatience));
   };
   TestServer test(
       served_fake("fake", on_submit, {}, {.slots = 400, .rows = 8, .values = 32, .steps = 1}));
@@ -284,7 +284,7 @@ TEST(Hostile, AClientOfReflectionThatReadsNothingIsCutOff) {
   Clock clock{TimePoint(std::chrono::hours(1))};
   TestServer test(served_fake("fake"), {}, clock);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
   const auto stub = Reflection::NewStub(test.channel);
   const auto stream = stub->ServerReflectionInfo(&context);
   const reflection::ServerReflectionRequest request = request_for("runnel.v1.Inference");
@@ -471,7 +471,7 @@ TEST(Hostile, OthersAreServedAfterBytesThatAreNotHttp2) {
 TEST(Hostile, MetadataWithoutEndIsRefused) {
   TestServer test(served_bundle(small_symbol_spec(), 1));
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
   context.AddMetadata("x-long", std::string(200000, 'a'));
   v1::ListModelsResponse response;
   const grpc::Status status = test.models->ListModels(&context, {}, &response);

@@ -53,7 +53,7 @@ class KeysTest : public ::testing::Test {
   // A context that sends a key, or none if it is "".
   static std::unique_ptr<grpc::ClientContext> context(const std::string& key) {
     auto context = std::make_unique<grpc::ClientContext>();
-    context->set_deadline(std::chrono::system_clock::now() + kCallPatience);
+    context->set_deadline(std::chrono::system_clock::now() + kPatience);
     if (!key.empty()) context->AddMetadata("authorization", "Bearer " + key);
     return context;
   }

@@ -171,7 +171,7 @@ TEST_F(MoreThanSlots, AReadingCallIsToBeRetriedIfItsSessionIsEvictedWhileItWaits
   };
   for (int i = 1; i < kSlots; ++i) add_other();
   v1::GenerateRequest reads = call("a", false);
-  reads.mutable_max_queue_time()->set_seconds(60);
+  reads.mutable_max_queue_time()->set_seconds(600);
   OpenCall waits(test_, reads);
   EXPECT_TRUE(waits.first.has_queued()) << "the slot of its session is not free for it";
   add_other();

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <random>
-#include <thread>
 
 #include "tests/models/bundle/bundle_writer.h"
 #include "tests/server/grpc/test_server.h"
@@ -182,8 +181,7 @@ TEST(Score, AFaultAfterGoodChunksEndsTheCallAndFreesItsState) {
 }
 
 TEST(Score, CancellingFreesTheState) {
-  TestServer test(
-      served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }));
+  TestServer test(served_fake("fake", slowly));
   for (int i = 0; i < 20; ++i) {
     grpc::ClientContext context;
     const auto stream = test.inference->Score(&context);

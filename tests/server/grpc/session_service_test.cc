@@ -68,7 +68,7 @@ TEST(Sessions, AnswersWaitForTheirWriterWithoutDelayingTheScheduler) {
   std::ostringstream text;
   const EventLog log("error", false, text);
   ServerContext state(log);
-  state.stall_timeout = std::chrono::minutes(10);
+  state.stall_timeout = kPatience;
   ASSERT_TRUE(state.models.add(served_fake("fake")).ok());
   state.models.open();
   const auto service = make_session_service(state);

@@ -98,7 +98,7 @@ Generated TestServer::generate(const v1::GenerateRequest& request,
 ScoreOutcome TestServer::score(const std::vector<v1::ScoreRequest>& chunks) {
   ScoreOutcome outcome;
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
   const auto stream = inference->Score(&context);
   std::thread writer([&] {
     for (const v1::ScoreRequest& chunk : chunks) {
@@ -168,7 +168,7 @@ RawOutcome TestServer::call_raw(const std::string& method, const std::string& by
   RawOutcome outcome;
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
   grpc::CompletionQueue queue;
   const auto stream = stub.PrepareCall(&context, method, &queue);
   const auto next = [&] {

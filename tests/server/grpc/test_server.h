@@ -16,20 +16,15 @@
 #include "runnel/v1/models.grpc.pb.h"
 #include "runnel/v1/sessions.grpc.pb.h"
 #include "server/process/server.h"
+#include "tests/base/eventually.h"
 #include "tests/engine/fake_model.h"
 #include "tests/server/test_models.h"
 
 namespace runnel {
 
-// A time that only a call or a wait that hangs reaches, however busy the machine is.
-inline constexpr std::chrono::milliseconds kCallPatience = std::chrono::minutes(10);
-
 inline constexpr auto kAborted = grpc::StatusCode::ABORTED;
 inline constexpr auto kInvalid = grpc::StatusCode::INVALID_ARGUMENT;
 inline constexpr auto kPrecondition = grpc::StatusCode::FAILED_PRECONDITION;
-
-// Called in each step of a fake model, so that a call is still in progress when the test acts.
-inline void slowly() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
 // All results of one Generate call, checked as they arrive: Queued, then Started, positions without
 // gaps, nothing after Finished.
@@ -75,7 +70,7 @@ class TestServer {
 
   // Each makes a call and returns its results.
   Generated generate(const v1::GenerateRequest& request,
-                     std::chrono::milliseconds timeout = kCallPatience);
+                     std::chrono::milliseconds timeout = kPatience);
   ScoreOutcome score(const std::vector<v1::ScoreRequest>& chunks);
   ScoreOutcome score(const std::vector<int32_t>& values);
   grpc::Status create(const std::string& id, v1::Session* session = nullptr);

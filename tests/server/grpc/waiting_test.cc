@@ -13,7 +13,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-v1::GenerateRequest waiting_request(int64_t values = 5, int64_t ms = kCallPatience.count()) {
+v1::GenerateRequest waiting_request(int64_t values = 5,
+                                    int64_t ms = std::chrono::milliseconds(kPatience).count()) {
   v1::GenerateRequest request = generate_request({3, 1, 4}, values);
   request.mutable_max_queue_time()->set_seconds(ms / 1000);
   request.mutable_max_queue_time()->set_nanos(static_cast<int32_t>(ms % 1000 * 1'000'000));
@@ -51,8 +52,7 @@ class Stream {
 class WaitingTest : public testing::Test {
  protected:
   WaitingTest()
-      : test_(served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); },
-                          {}, {.slots = 1, .rows = 8, .values = 32, .steps = 1})),
+      : test_(served_fake("fake", slowly, {}, {.slots = 1, .rows = 8, .values = 32, .steps = 1})),
         running_(test_, generate_request({1}, 1 << 20)) {
     EXPECT_TRUE(running_.read().has_started());
   }
@@ -103,7 +103,7 @@ TEST_F(WaitingTest, ATimeoutSaysWhenToTryAgain) {
 TEST_F(WaitingTest, ADrainEndsWaitingCallsButNotRunningOnes) {
   Stream stream(test_, waiting_request());
   EXPECT_TRUE(stream.read().has_queued());
-  std::thread drainer([&] { test_.server.drain(kCallPatience); });
+  std::thread drainer([&] { test_.server.drain(kPatience); });
   const grpc::Status status = stream.finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(status.error_message(), HasSubstr("the server is draining"));

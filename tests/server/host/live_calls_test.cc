@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/base/eventually.h"
+
 namespace runnel {
 namespace {
 
@@ -36,7 +38,7 @@ TEST(LiveCalls, WaitsUntilNoneRuns) {
   for (int round = 0; round < 100; ++round) {
     calls.enter(call);
     std::thread leaver([&] { calls.leave(call); });
-    EXPECT_TRUE(calls.wait_until_none(std::chrono::minutes(10)));
+    EXPECT_TRUE(calls.wait_until_none(kPatience));
     leaver.join();
     EXPECT_EQ(calls.count(), 0);
   }
@@ -46,7 +48,7 @@ TEST(LiveCalls, WaitsUntilNoCallHasStartedForAWhile) {
   LiveCalls calls;
   const auto began = std::chrono::steady_clock::now();
   calls.wait_until_quiet(std::chrono::milliseconds(5), std::chrono::hours(1));
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::minutes(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, kPatience);
   // The wait ends at its limit, although a call still runs.
   const auto call = std::make_shared<NotingCall>();
   calls.enter(call);

@@ -7,11 +7,14 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <chrono>
+
+#include "tests/base/eventually.h"
 
 namespace runnel {
 namespace {
 
-constexpr int kPatienceMs = 600000;
+constexpr int kPatienceMs = std::chrono::milliseconds(kPatience).count();
 
 sockaddr_in ipv4(const char* host, int port) {
   sockaddr_in at{};

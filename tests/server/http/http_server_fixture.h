@@ -14,12 +14,10 @@
 #include <vector>
 
 #include "server/http/http_server.h"
+#include "tests/base/eventually.h"
 #include "tests/server/http/http_client.h"
 
 namespace runnel {
-
-// The longest time that a test waits for an event.
-inline constexpr auto kPatience = std::chrono::minutes(10);
 
 // A request for `target` without a body.
 std::string get(const std::string& target);

@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <thread>
 
 #include "config/key_file.h"
 #include "tests/base/case_name.h"
+#include "tests/base/eventually.h"
 #include "tests/base/test_files.h"
 #include "tests/engine/fake_model.h"
 #include "tests/server/openai/openai_server.h"
@@ -271,7 +271,7 @@ TEST(Completions, AFullPoolIsReportedBeforeAStreamBegins) {
 }
 
 TEST(Completions, ACallWaitsForAStateUpToItsQueueTimeOrThatOfTheServer) {
-  OpenAiServer test({}, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  OpenAiServer test({}, slowly);
   Json all = request(1 << 19);
   all["n"] = 8;
   all["stream"] = true;
@@ -290,10 +290,10 @@ TEST(Completions, ACallWaitsForAStateUpToItsQueueTimeOrThatOfTheServer) {
   EXPECT_EQ(test.complete(body).status, 429) << "its time is up";
   for (const bool says : {true, false}) {
     if (says) {
-      body["max_queue_time"] = 60;
+      body["max_queue_time"] = 600;
     } else {
       body.erase("max_queue_time");
-      test.state.http_queue_time = std::chrono::seconds(60);
+      test.state.http_queue_time = kPatience;
     }
     HttpClient one = test.client();
     one.send(OpenAiServer::request("POST", "/v1/completions", body.dump()));
@@ -309,7 +309,7 @@ TEST(Completions, ACallWaitsForAStateUpToItsQueueTimeOrThatOfTheServer) {
 }
 
 TEST(Completions, AClientThatGoesEndsItsCallsAtOnce) {
-  const OpenAiServer test({}, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  const OpenAiServer test({}, slowly);
   for (const bool stream : {false, true}) {
     Json body = request(1 << 19);
     body["prompt"] = {{1}, {2}, {3}};
@@ -372,7 +372,7 @@ TEST(Completions, ARefusalUsesTheFieldNamesOfTheClient) {
 }
 
 TEST(Completions, ADrainEndsAStreamWithAnError) {
-  OpenAiServer test({}, [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  OpenAiServer test({}, slowly);
   Json body = request(1 << 19);
   body["stream"] = true;
   HttpClient one = test.client();
@@ -405,8 +405,7 @@ TEST(Completions, RemovingARightEndsTheStreamsThatNeedIt) {
   const TestFolder folder;
   const std::string path = folder.path("keys.json");
   write_key(path, [](KeyEntry&) {});
-  OpenAiServer test(OpenAiServer::Options{.keys = path},
-                    [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  OpenAiServer test(OpenAiServer::Options{.keys = path}, slowly);
   Json body = request(1 << 19);
   body["stream"] = true;
   HttpClient one = test.client();

@@ -5,8 +5,6 @@
 #include <openssl/evp.h>
 #include <png.h>
 
-#include <thread>
-
 #include "tests/base/case_name.h"
 #include "tests/engine/fake_model.h"
 #include "tests/server/openai/openai_server.h"
@@ -20,6 +18,7 @@ using ::testing::StartsWith;
 constexpr const char* kImagesPath = "/v1/images/generations";
 constexpr ImageShape kGrey = {.height = 6, .width = 5, .channels = 1};
 constexpr ImageShape kColour = {.height = 4, .width = 3, .channels = 3};
+constexpr ImageShape kLarge = {.height = 1000, .width = 1000, .channels = 1};
 
 Spec image_spec(const ImageShape& shape) {
   Spec spec = fake_spec(shape.bytes() - 1, true);
@@ -299,8 +298,7 @@ TEST(Images, AnImageWithMoreValuesThanACallMaySampleIsRefused) {
 // --- Limits on a client's cost ---
 
 TEST(Images, AreCountedBeforeTheyAreMade) {
-  const ImageShape large = {.height = 1000, .width = 1000, .channels = 1};
-  const ImageServer test(large, {.call_bytes = 16 << 20});
+  const ImageServer test(kLarge, {.call_bytes = 16 << 20});
   for (const bool stream : {false, true}) {
     Json body = image_request();
     body.update({{"n", 2}, {"stream", stream}});
@@ -322,8 +320,7 @@ TEST(Images, RowsAreCountedBeforeTheyAreMade) {
 }
 
 TEST(Images, AClientThatGoesEndsItsCallAtOnce) {
-  const ImageServer test({.height = 1000, .width = 1000, .channels = 1}, {},
-                         [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  const ImageServer test(kLarge, {}, slowly);
   for (const bool stream : {false, true}) {
     Json body = image_request();
     body.update({{"n", 3}, {"stream", stream}, {"rows", stream}});
@@ -339,7 +336,7 @@ TEST(Images, AClientThatGoesEndsItsCallAtOnce) {
 }
 
 TEST(Images, AFullPoolIsReportedBeforeAStreamBegins) {
-  const ImageServer test({.height = 1000, .width = 1000, .channels = 1});
+  const ImageServer test(kLarge, {}, slowly);
   Json body = image_request();
   body.update({{"n", 8}, {"stream", true}});
   HttpClient holder = test.client();
@@ -353,8 +350,8 @@ TEST(Images, AFullPoolIsReportedBeforeAStreamBegins) {
 }
 
 TEST(Images, WaitForAStateAsCompletionsDo) {
-  ImageServer test({.height = 1000, .width = 1000, .channels = 1});
-  test.state.http_queue_time = std::chrono::minutes(5);
+  ImageServer test(kLarge, {}, slowly);
+  test.state.http_queue_time = kPatience;
   Json body = image_request();
   body.update({{"n", 8}, {"stream", true}});
   HttpClient holder = test.client();
@@ -371,8 +368,7 @@ TEST(Images, WaitForAStateAsCompletionsDo) {
 }
 
 TEST(Images, ADrainEndsAStreamWithAnError) {
-  ImageServer test({.height = 1000, .width = 1000, .channels = 1}, {},
-                   [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  ImageServer test(kLarge, {}, slowly);
   Json body = image_request();
   body["stream"] = true;
   HttpClient one = test.client();

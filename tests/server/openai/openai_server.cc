@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/base/eventually.h"
 #include "tests/engine/fake_model.h"
 
 namespace runnel {
@@ -30,7 +31,7 @@ OpenAiServer::OpenAiServer(const Options& options, std::function<void()> on_subm
 OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
     : state(log, options.clock, options.call_bytes) {
   state.text_bytes = 1000;
-  state.stall_timeout = std::chrono::minutes(10);
+  state.stall_timeout = kPatience;
   if (!options.keys.empty()) {
     EXPECT_TRUE(state.callers.ask_for_keys(options.keys).ok());
   }
@@ -54,7 +55,7 @@ OpenAiServer::OpenAiServer(const Options& options, ServedModel model)
 
 OpenAiServer::~OpenAiServer() {
   server->stop();
-  EXPECT_TRUE(state.calls.wait_until_none(std::chrono::minutes(10)));
+  EXPECT_TRUE(state.calls.wait_until_none(kPatience));
 }
 
 std::string OpenAiServer::request(const std::string& method, const std::string& path,

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "server/http/header_text.h"
+#include "tests/base/eventually.h"
 #include "tests/server/openai/openai_server.h"
 
 namespace runnel {
@@ -353,7 +354,7 @@ TEST(OpenAiRoutes, EveryRouteIsCountedByItsName) {
     EXPECT_EQ(ended(kMethods.size() - 1), 0) << route.method << " " << path;
   }
   server.stop();
-  EXPECT_TRUE(state.calls.wait_until_none(std::chrono::minutes(10)));
+  EXPECT_TRUE(state.calls.wait_until_none(kPatience));
 }
 
 TEST(HeaderText, PercentEscapesBecomeBytes) {

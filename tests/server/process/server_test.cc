@@ -22,7 +22,7 @@ using Health = grpc::health::v1::HealthCheckResponse;
 
 Health::ServingStatus check(TestServer& test, const std::string& service) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kCallPatience);
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   Health response;
@@ -39,7 +39,7 @@ constexpr std::array kServices = {"", "runnel.v1.Inference", "runnel.v1.Sessions
 class Watch {
  public:
   Watch(TestServer& test, const std::string& service) {
-    context_.set_deadline(std::chrono::system_clock::now() + kCallPatience);
+    context_.set_deadline(std::chrono::system_clock::now() + kPatience);
     grpc::health::v1::HealthCheckRequest request;
     request.set_service(service);
     reader_ = test.health->Watch(&context_, request);
@@ -143,9 +143,7 @@ TEST(Server, AChannelInTheProcessNeedsNoSocket) {
 TEST(Server, BoundsTheStreamsOfAConnection) {
   ServerOptions options;
   options.grpc.streams_per_connection = 2;
-  TestServer test(
-      served_fake("fake", [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }),
-      options);
+  TestServer test(served_fake("fake", slowly), options);
   grpc::ClientContext contexts[2];
   std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateResponse>>> running;
   v1::GenerateResponse response;
