@@ -70,8 +70,8 @@ Result<std::unique_ptr<Backend>> ModelMaker::make_backend(const ServerConfig& co
   return make_cpu_backend(options);
 }
 
-// Weights in blocks stay in blocks on a CPU. A GPU keeps them only if it is asked to, because its
-// products with blocks were not measured yet.
+// Weights in blocks stay in blocks on a CPU. On a GPU they do so only if the setting asks for it,
+// because products with blocks have not been measured on a GPU yet.
 Precision precision_for(const Bundle& bundle, const std::string& asked, const Backend& backend) {
   if (asked == "int8") return Precision::kInt8;
   if (asked == "bf16") return Precision::kBf16;

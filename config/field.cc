@@ -184,8 +184,7 @@ void add_storage_fields(std::vector<Field>& fields) {
       "storage.timeout_ms", "--storage-timeout-ms",
       [](ServerConfig& config, size_t) { return &config.storage_timeout_ms; }, 100, 60000,
       "milliseconds that a call waits for the store; for a call with a state, the time begins "
-      "again "
-      "with each piece of a state that the store saves or loads"));
+      "again with each piece of a state that the store saves or loads"));
   fields.push_back(integer_field(
       "storage.log_bytes", "--storage-log-bytes",
       [](ServerConfig& config, size_t) { return &config.storage_log_bytes; }, 1 << 20,

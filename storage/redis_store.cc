@@ -32,8 +32,8 @@ return {now, text}
 )";
 
 // Replaces the record, and puts its session into its list, if the record still has the version
-// ARGV[1], and the time is within ARGV[11] of ARGV[10], or ARGV[10] is ''.
-// Returns 1 and the time of Redis, else 0.
+// ARGV[1] and the caller's estimate of the time is not too wrong. Returns 1 and the time of Redis.
+// Otherwise changes nothing, and returns 0.
 // - ARGV[2]: the new text of the record, '' to delete the record.
 // - ARGV[3]: milliseconds until the record and its state expire.
 // - ARGV[4]: the epoch of the state.
@@ -42,6 +42,8 @@ return {now, text}
 // - ARGV[7]: the present name of these pieces.
 // - ARGV[8]: the list of the session, '' if it is in none.
 // - ARGV[9]: the session's member of the list.
+// - ARGV[10]: the estimated time of Redis in milliseconds since 1970, '' if it is not estimated.
+// - ARGV[11]: the largest allowed error of the estimate, in milliseconds.
 // If the user may not write lists, nothing changes. Each time a session is added to a list, three
 // members are chosen at random, and those whose records have expired are removed. So not much more
 // than a third of the members can have expired.
@@ -208,7 +210,7 @@ RedisStore::RedisStore(RedisOptions options, const StoreTimes& times, const Cloc
 void RedisStore::note_time(int64_t redis_ms) { ahead_ms_ = redis_ms - steady_ms(clock_); }
 
 // The time of Redis, in milliseconds since 1970, as far as it is known without asking. It is wrong
-// if one of the clocks was set or stopped since the last reply. So swap() compares it.
+// if one of the clocks was set or stopped since the last reply. So kSwap compares it with the time.
 int64_t RedisStore::estimated_ms() const { return steady_ms(clock_) + ahead_ms_; }
 
 // The record as this store has written it last. None: it has written none, or has forgotten it.
@@ -252,8 +254,9 @@ Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string
 }
 
 // Gives the record of `seen` to Redis, with these pieces as its state, if there are any. Returns
-// false, and changes nothing, if Redis no longer has the version of `seen`. `is_new`: there was no
-// session. The record is known afterwards if Redis has it.
+// false, and changes nothing, if Redis no longer has the version of `seen`, or if the estimated
+// time of `seen` is wrong by more than half of a lease. `is_new`: there was no session. The record
+// is known afterwards if Redis has it.
 Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const Seen& seen,
                               bool is_new, int64_t old_state, const Pieces& pieces) {
   const Record* const record = seen.record ? &*seen.record : nullptr;
@@ -285,8 +288,7 @@ Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const
   return true;
 }
 
-// Applies `change` to `seen`, and returns what it returns. None: Redis no longer has the version of
-// `seen`.
+// Applies `change` to `seen`, and returns the result of `change`. None: swap() has changed nothing.
 Result<std::optional<bool>> RedisStore::try_change(RedisClient& client, const std::string& key,
                                                    Seen& seen, const SeenChange& change,
                                                    const Pieces& pieces) {

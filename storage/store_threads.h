@@ -1,5 +1,6 @@
 // Threads on which a store works, so that no other thread waits for it. The queue is bounded, and
-// nobody waits longer than a timeout for an outcome.
+// nobody waits longer than a timeout for an outcome or, while states are copied, for the next piece
+// of a state.
 #pragma once
 
 #include <condition_variable>
@@ -41,9 +42,9 @@ class StoreThreads {
   // Begins the timeout again, because the work has made progress.
   using Progress = std::function<void()>;
   // The same for work that copies a state piece by piece, however long that takes in all. It must
-  // call its argument before each piece. Half of the threads are kept free of such work, so that
-  // other jobs do not wait for it. While it waits for a thread, its timeout begins again with each
-  // piece that other work copies, unless that work is late itself.
+  // call its argument before each piece. At most half of the threads, or a single thread, run
+  // such work, so that other jobs do not wait for it. While it waits for a thread, its timeout
+  // begins again with each piece that other work copies, unless that work is late itself.
   template <typename T>
   void run_in_pieces(std::function<Result<T>(const Progress&)> work,
                      std::function<void(Result<T>)> done) {

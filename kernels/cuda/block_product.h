@@ -20,7 +20,7 @@ namespace runnel::cuda {
 
 // ---- arithmetic ---------------------------------------------------------------------------------
 
-// A product, a sum and a difference that round to fp32 and take denormals as zeros.
+// A product and a sum that round to fp32. Denormals in their operands and results become zeros.
 RUNNEL_DEVICE inline float flushed(float x) {
   return std::fabs(x) < 0x1p-126F ? std::copysign(0.0F, x) : x;
 }
@@ -55,7 +55,8 @@ RUNNEL_DEVICE inline int32_t dot_bytes(uint32_t a, uint32_t b, int32_t sum) {
 #endif
 }
 
-// Byte i is number (index >> 4 i & 7) of the eight bytes `upper`:`lower`.
+// Byte i of the result is byte number (index >> 4 * i & 7) of eight bytes: 0 to 3 are those of
+// `lower`, and 4 to 7 those of `upper`.
 RUNNEL_DEVICE inline uint32_t chosen_bytes(uint32_t lower, uint32_t upper, uint32_t index) {
 #ifdef __CUDA_ARCH__
   return __byte_perm(lower, upper, index);
@@ -106,8 +107,10 @@ inline constexpr int kGroupRuns = 4;  // a warp's lanes: 4 runs of 8 outputs
 
 // How a type of blocks is stored. A weight is a list of tiles of 8 outputs, and a tile a list of
 // groups of 4 runs, filled up with zeros. In a group, lane 8 r + n has run r of output n:
-// - 16 bytes for each lane: the run's nibbles as on a CPU (kernels/cpu/block_layout.h), with an
-//   `offset` or as indices in kIq4NlValues, or its first 16 integers as bytes. Then its last 16.
+// - With nibbles, 16 bytes for each lane: the run's nibbles as on a CPU
+//   (kernels/cpu/block_layout.h), which are integers plus `offset`, or indices in kIq4NlValues.
+//   Without nibbles, 16 bytes for each lane with the first 16 integers of its run, and then 16
+//   bytes for each lane with the last 16.
 // - If a block is one run, an fp16 scale for each lane. If it is 8 runs, two bytes for each lane:
 //   the run's factor, and its factor of the minimum or of the last 16 weights. Each kind of factors
 //   is together. Then follow the fp16 numbers d of the outputs, and with minimums also dmin.
@@ -304,7 +307,8 @@ struct BlockProduct {
   struct Parts {
     Part at[kAhead];
   };
-  // What a lane knows of its runs: the sums are of the integers of half of a run, and of all.
+  // For each run that a lane helps to convert: the run's power, the sum of the 16 integers of the
+  // half of the run to which the lane's inputs belong, and the sum of all 32 integers.
   struct Known {
     float power[kRounds], half[kRounds], all[kRounds];
   };
@@ -379,7 +383,7 @@ struct BlockProduct {
     for (int i = 0; i < kOfLane; ++i) part.x[i / 4].at[i % 4] = x[i];
   }
 
-  // The largest size of a lane's inputs. Infinity also stands for NaN.
+  // The largest absolute value of a lane's inputs. Infinity if one of them is infinite or a NaN.
   RUNNEL_DEVICE static float largest(const Part& part) {
     float most = 0.0F;
     RUNNEL_UNROLL
@@ -390,7 +394,8 @@ struct BlockProduct {
     return most;
   }
 
-  // Converts a lane's inputs to integers, given the largest size in the run. Returns the power.
+  // Converts a lane's inputs to integers. `part.most` is the largest absolute value of the run.
+  // Sets `part.sum` to the sum of the lane's integers. Returns the run's power.
   RUNNEL_DEVICE static float round_part(Part& part, Pairs& words) {
     constexpr float kWhole = 0x1.8p23F;  // a number added to it is rounded to an integer
     const bool is_finite = part.most < INFINITY;

@@ -24,7 +24,7 @@ namespace runnel::cuda {
 struct ExpertWeight {
   int64_t panels, bias;  // bytes; the bias is zeros
   int in, out;
-  StoredType blocks;  // of a weight in blocks: their type
+  StoredType blocks;  // the type of its blocks; kF32 if it is not in blocks
 };
 
 inline const std::byte* base_of(const Experts& experts) { return experts.up[0].panels.data(); }

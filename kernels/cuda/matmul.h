@@ -38,7 +38,7 @@ struct MatmulArgs {
   const void* panels;
   const float* bias;  // [out]
   int rows, in, out;
-  StoredType blocks;  // the type of a weight in blocks
+  StoredType blocks;  // the type of the weight's blocks; kF32 if it is not in blocks
   OutputEnd end;
   float* y;
   int64_t y_stride;

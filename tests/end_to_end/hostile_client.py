@@ -34,7 +34,7 @@ from http2_frames import (
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = sys.argv.pop(1) if len(sys.argv) > 1 else str(ROOT / "build/release/runnel")
 MIB = 1 << 20
-PATIENCE = 600.0  # seconds until an event counts as one that never comes: reading a body is behind other work
+PATIENCE = 600.0  # seconds until a test gives up on an event: a busy server may read a body very late
 
 
 def eventually(holds: Callable[[], bool]) -> bool:

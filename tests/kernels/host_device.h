@@ -259,7 +259,7 @@ class HostBlock {
   RandomNumbers generator_{static_cast<uint64_t>(index_)};
 };
 
-// What a device records for a test.
+// A HostDevice fills these members in, and a test reads them.
 struct Watched {
   std::vector<const int32_t*> values;  // where the embeddings of batches read their values
   int copies = 0;                      // copies that block the host

@@ -155,8 +155,8 @@ TEST_F(SealTest, AFileExpires) {
   EXPECT_TRUE(save(unsealed, "", file, [](auto& request) { request.set_any_owner(true); }).ok());
 }
 
-// A checksum does not protect a state in the store: whoever can replace the state can also replace
-// its checksum. So the server takes no state without a seal from such a store.
+// Anybody who can write to the store can replace a state together with its checksum. Only a seal
+// shows that a server wrote the state. So a server refuses states without a seal from such a store.
 TEST_F(SealTest, AStoreWhereOthersMayWriteNeedsSeals) {
   const auto shelf = std::make_shared<MemoryShelf>();
   const auto generate = [&](const std::string& seal_keys, bool needs_seals) {
