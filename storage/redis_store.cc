@@ -255,8 +255,8 @@ Result<RedisStore::Seen> RedisStore::read(RedisClient& client, const std::string
 
 // Gives the record of `seen` to Redis, with these pieces as its state, if there are any. Returns
 // false, and changes nothing, if Redis no longer has the version of `seen`, or if the estimated
-// time of `seen` is wrong by more than half of a lease. `is_new`: there was no session. The record
-// is known afterwards if Redis has it.
+// time of `seen` is wrong by more than a quarter of a lease. `is_new`: there was no session. The
+// record is known afterwards if Redis has it.
 Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const Seen& seen,
                               bool is_new, int64_t old_state, const Pieces& pieces) {
   const Record* const record = seen.record ? &*seen.record : nullptr;
@@ -274,7 +274,7 @@ Result<bool> RedisStore::swap(RedisClient& client, const std::string& key, const
   const std::string list = is_listed ? list_name(record->list) : seen.list;
   const std::string member = is_listed ? member_of(*record, key) : seen.member;
   const std::string now = seen.estimated_ms == 0 ? "" : std::to_string(seen.estimated_ms);
-  const std::string error = std::to_string(times_.lease_ms / 2);
+  const std::string error = std::to_string(times_.lease_ms / 4);
   const std::array<std::string_view, 15> words = {"EVAL",      script,  "1",    name, seen.version,
                                                   text,        expires, epoch,  old,  count,
                                                   pieces.name, list,    member, now,  error};
@@ -446,15 +446,13 @@ Result<bool> RedisStore::change_state(const std::string& key, const Snapshot& sn
     if (!seen->damage.ok()) return seen->damage;
     return change_it(*seen);
   };
-  auto known_one = known(key);
-  const bool is_known = known_one && change_it(*known_one);
-  if (!is_known) {
+  if (auto known_one = known(key); !known_one || !change_it(*known_one)) {
     if (const auto would = would_change(); !would.ok() || !*would) return would;
   }
   const auto pieces = write_pieces(**client, key, snapshot);
   if (!pieces.ok()) {
     // If the session has another owner by now, the caller must not try again.
-    const Result<bool> would = is_known ? would_change() : Result<bool>(true);
+    const auto would = would_change();
     return would.ok() && !*would ? would : pieces.status();
   }
   const auto put = [&](Seen& now) {

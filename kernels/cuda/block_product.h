@@ -3,13 +3,12 @@
 // times their scales, are the terms of an output. One thread adds them in ascending order.
 #pragma once
 
-#include <bit>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
-#include "base/check.h"
 #include "kernels/blocks.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matmul.h"
@@ -81,6 +80,13 @@ constexpr uint32_t iq4_nl_word(int first) {
 inline constexpr uint32_t kIq4NlFirst = iq4_nl_word(0), kIq4NlSecond = iq4_nl_word(4),
                           kIq4NlThird = iq4_nl_word(8), kIq4NlFourth = iq4_nl_word(12);
 
+// The index of each byte in kIq4NlValues, if it has one.
+inline constexpr std::array<uint8_t, 256> kIq4NlIndices = [] {
+  std::array<uint8_t, 256> indices{};
+  for (uint8_t i = 0; i < 16; ++i) indices[static_cast<uint8_t>(kIq4NlValues[i])] = i;
+  return indices;
+}();
+
 // Looks up four indices, one a byte, in kIq4NlValues.
 RUNNEL_DEVICE inline uint32_t iq4_nl_values(uint32_t indices) {
   const uint32_t low_bits = indices & 0x07070707;
@@ -150,9 +156,7 @@ inline void put_integers(const BlockForm& form, const BlockRun& run, int lane, s
   }
   const auto nibble = [&](int i) {
     if (!form.table) return run.q[i] + form.offset;
-    int index = 0;
-    while (kIq4NlValues[index] != run.q[i]) ++index;
-    return index;
+    return int{kIq4NlIndices[static_cast<uint8_t>(run.q[i])]};
   };
   for (int i = 0; i < 16; ++i) {
     const int first = i / 4 * 8 + i % 4;
@@ -282,6 +286,7 @@ struct BlockProduct {
   }
 
  private:
+  static_assert(kThreads % kOuts == 0, "all sums of a thread belong to one output");
   static constexpr int kSums = (kRows * kOuts + kThreads - 1) / kThreads;  // of a thread
   // The distance between terms of the same output. The lanes of a warp write to different banks,
   // or with two terms for each run, two of them to each bank.

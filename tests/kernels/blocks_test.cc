@@ -58,12 +58,20 @@ struct Layer {
         bias(random_floats(out, 2)),
         x(random_floats(int64_t{rows} * in, 3)) {}
 
-  std::vector<float> run(Backend& backend, Activation activation = Activation::kNone) const {
+  // The outputs. The inputs begin in column `first` of a matrix: in column 1 they are aligned to 16
+  // bytes, in column 0 they are not.
+  std::vector<float> run(Backend& backend, Activation activation = Activation::kNone,
+                         int first = 0) const {
     const Weight packed = backend.pack({weight.data(), out, in, DType::kF32, type},
                                        {bias.data(), 1, out}, Precision::kBlocks);
-    Guarded from(rows, in, 3), to(rows, out, 1);
-    from.fill(x);
-    backend.matmul(from.view(), packed, activation, to.view());
+    Guarded from(rows, first + in, 3), to(rows, out, 1);
+    for (int row = 0; row < rows; ++row) {
+      std::copy_n(x.begin() + int64_t{row} * in, in, &from.at(row, first));
+    }
+    View inputs = from.view();
+    inputs.data = &from.at(0, first);
+    inputs.cols = in;
+    backend.matmul(inputs, packed, activation, to.view());
     to.expect_guards("matmul");
     return to.values();
   }
@@ -98,22 +106,27 @@ struct Integers {
 std::vector<float> by_the_rule(const Layer& layer) {
   std::vector<float> all;
   for (int row = 0; row < layer.rows; ++row) {
+    std::vector<Integers> inputs;
+    for (int k = 0; k < layer.in; k += kRun) {
+      inputs.emplace_back(layer.x.data() + int64_t{row} * layer.in + k);
+    }
     for (int col = 0; col < layer.out; ++col) {
       float c = 0.0F;
       for (int k = 0; k < layer.in; k += kRun) {
-        const Integers x(layer.x.data() + int64_t{row} * layer.in + k);
+        const Integers& x = inputs[static_cast<size_t>(k / kRun)];
         const BlockRun run = layer.block(col, k);
         const bool halves = layer.type == StoredType::kQ6K;
         const bool minimum = layer.type == StoredType::kQ4K || layer.type == StoredType::kQ5K;
         for (int half = 0; half < (halves ? 2 : 1); ++half) {
-          int64_t sum = 0, inputs = 0;
+          int64_t sum = 0, sum_of_inputs = 0;
           for (int i = 0; i < kRun; ++i) {
             if (!halves || i / 16 == half) sum += run.q[i] * x.v[i];
-            inputs += x.v[i];
+            sum_of_inputs += x.v[i];
           }
           float t = flushed(flushed(static_cast<float>(sum) * x.power) * run.scale(half));
           if (minimum) {
-            t = flushed(t - flushed(flushed(static_cast<float>(inputs) * x.power) * run.least()));
+            t = flushed(
+                t - flushed(flushed(static_cast<float>(sum_of_inputs) * x.power) * run.least()));
           }
           c = flushed(c + t);
         }
@@ -145,6 +158,18 @@ TEST_P(Blocks, SumsMatchTheDocumentedRule) {
           std::array{3, least, 1}, std::array{1, 2304, 9}, std::array{4, 1280, 17}}) {
       const Layer layer(type, rows, in, out);
       expect_same(layer.run(backend()), by_the_rule(layer));
+    }
+  }
+}
+
+// A GPU has enough blocks for its largest tiles, and loads inputs 16 bytes at a time if it can.
+TEST_P(Blocks, TheLargestTilesMatchTheDocumentedRule) {
+  for (const StoredType type : {StoredType::kQ4K, StoredType::kQ6K}) {
+    SCOPED_TRACE(format_of(type).name);
+    const Layer layer(type, 5, 768, 4070);
+    const std::vector<float> wanted = by_the_rule(layer);
+    for (const int first : {0, 1}) {
+      expect_same(layer.run(backend(), Activation::kNone, first), wanted);
     }
   }
 }

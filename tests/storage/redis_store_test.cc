@@ -154,6 +154,7 @@ TEST_F(RedisStoreTest, TimesComeFromRedis) {
 // After a pause of this machine, or if the clock of Redis was set.
 TEST_F(RedisStoreTest, ARecordIsReadAgainIfTheEstimateOfItsTimeIsWrong) {
   Clock clock{TimePoint(std::chrono::hours(1))};
+  times_.lease_ms = 600000;  // the test does not take a quarter of this, which is still no error
   auto opened = RedisStore::open({.url = redis_->url()}, times_, clock);
   ASSERT_TRUE(opened.ok()) << opened.status().message();
   RedisStore& store = **opened;
@@ -172,7 +173,7 @@ TEST_F(RedisStoreTest, ARecordIsReadAgainIfTheEstimateOfItsTimeIsWrong) {
     return scripts() - before;
   };
   EXPECT_EQ(scripts_of_renew(), 1);
-  clock.advance(std::chrono::minutes(-1));
+  clock.advance(std::chrono::minutes(-10));
   EXPECT_EQ(scripts_of_renew(), 3) << "it tried to change the record, read it, and changed it";
   EXPECT_EQ(scripts_of_renew(), 1);
 }

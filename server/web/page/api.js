@@ -70,8 +70,8 @@ class LostServer extends Error {
 }
 
 class SlowServer extends Error {
-  constructor() {
-    super(`The server has not answered within ${kShortTimeout / 1000} seconds.`);
+  constructor(timeout) {
+    super(`The server has not answered within ${timeout / 1000} seconds.`);
     this.name = 'SlowServer';
     this.remedy = 'It may be too busy. Wait a moment, then try again.';
   }
@@ -112,17 +112,17 @@ const json = async (answer) => (await answer).json().catch(lost);
 const text = (value) => JSON.stringify(value);
 
 export const status = () => json(ask('GET', '/v1/status', { signal: AbortSignal.timeout(kStatusTimeout) }));
-// A request that is answered at once.
-const short = (method, path, body) => shorts.run(async () => {
-  const signal = AbortSignal.timeout(kShortTimeout);
+// A request that is answered within `timeout` ms.
+const short = (method, path, body, timeout = kShortTimeout) => shorts.run(async () => {
+  const signal = AbortSignal.timeout(timeout);
   try {
     return await json(ask(method, path, { body, signal }));
   } catch (error) {
-    throw signal.aborted && error instanceof LostServer ? new SlowServer() : error;
+    throw signal.aborted && error instanceof LostServer ? new SlowServer(timeout) : error;
   }
 });
 export const get = (path) => short('GET', path);
-export const post = (path, body) => short('POST', path, text(body));
+export const post = (path, body, timeout) => short('POST', path, text(body), timeout);
 export const remove = (path) => short('DELETE', path);
 // Goes out even while the page is closed.
 export function removeAtEnd(path) {

@@ -6,6 +6,7 @@ import { nameOf, nameOfToken, idsOf } from './values.js';
 const kTop = 5;         // alternatives of each token
 const kTries = 20;      // for a session to come to rest after its stream was stopped
 const kRest = 100;      // ms between them
+const kRewindTimeout = 600000;  // ms: the server may compute many values again
 
 const path = (id, rest = '') => `/v1/sessions/${encodeURIComponent(id)}${rest}`;
 
@@ -222,7 +223,7 @@ export class Tree extends EventTarget {
   // an error it may be elsewhere.
   async rewind(id, position) {
     try {
-      await post(path(id, '/rewind'), { model: this.model.id, position });
+      await post(path(id, '/rewind'), { model: this.model.id, position }, kRewindTimeout);
       return true;
     } catch (error) {
       if (error.status !== 400 && error.status !== 404) throw error;

@@ -62,8 +62,8 @@ function panelsOf(model) {
 
 const keyOf = (model) => [model.id, model.numerics, model.state_bytes, model.max_length].join(' ');
 
-// Drops the oldest panels of models that the server no longer has, so that reloads do not fill the memory.
-function dropOldest() {
+// Drops the panels used longest ago of models that the server no longer has, so that reloads do not fill the memory.
+function dropGone() {
   const current = new Set(served.map(keyOf));
   const gone = [...made.keys()].filter((key) => !current.has(key));
   for (const key of gone.slice(0, -kMostGone)) {
@@ -75,11 +75,12 @@ function dropOldest() {
 function choose(model) {
   chosen = model.id;
   panels?.close();
-  dropOldest();
+  dropGone();
   const key = keyOf(model);
   const isNew = !made.has(key);
-  if (isNew) made.set(key, panelsOf(model));
-  panels = made.get(key);
+  panels = made.get(key) ?? panelsOf(model);
+  made.delete(key);  // so that the panels used last are at the end
+  made.set(key, panels);
   find('panels').replaceChildren(...panels.elements);
   if (isNew) panels.opened?.();
   for (const input of find('models').querySelectorAll('input')) input.checked = input.value === chosen;

@@ -186,7 +186,10 @@ TEST(Drain, AnUnreadyServerStillServesCalls) {
 TEST(Drain, AReaderWhoNeverReadsDoesNotDelayTheDrain) {
   EngineOptions options;
   options.stream_room = 64;
-  TestServer test(served_fake("fake", {}, options));
+  options.stall_timeout = std::chrono::hours(1);
+  ServerOptions of_server;
+  of_server.host.stall_timeout = options.stall_timeout;
+  TestServer test(served_fake("fake", {}, options), of_server);
   grpc::ClientContext context;
   const auto reader = test.inference->Generate(&context, generate_request({1}, 1 << 20));
   // Waits until two checks find the same number of sampled values: the reader's buffers are full.
