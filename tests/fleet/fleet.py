@@ -36,6 +36,7 @@ from runnel_client import Client, Retry, Session
 
 __all__ = [
     "PATIENCE",
+    "PATIENT",
     "RUNNEL",
     "SKIPPED",
     "VALUES",
@@ -52,6 +53,7 @@ CLIENTS = 16
 CALLS = 8  # the most calls in a conversation
 VALUES = 200  # the most values in a call
 REPORT_EVERY = 10  # rounds between two progress lines
+PATIENT = ("--storage-timeout-ms", "60000")  # the maximum, because a busy machine's store may be slow
 
 
 class Wrong(AssertionError):

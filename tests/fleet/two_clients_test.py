@@ -11,19 +11,19 @@ import signal
 import threading
 import unittest
 
-from fleet import PATIENCE, Call, FleetTest, Heard, make
+from fleet import PATIENCE, PATIENT, Call, FleetTest, Heard, make
 
 from runnel_client import Client, Retry, errors
 
 ROUNDS = 20
-LEASE_MS = 3000
+FLAGS = (*PATIENT, "--storage-lease-ms", "3000", "--stall-timeout-ms", "600000")
 ENDLESS = 1 << 20  # more values than any client reads
 
 
 class TwoClientsTest(FleetTest):
     def setUp(self) -> None:
         super().setUp()
-        replicas = self.fleet("--storage-lease-ms", str(LEASE_MS), proxied=False, count=2)
+        replicas = self.fleet(*FLAGS, proxied=False, count=2)
         self.first, self.second = replicas.replicas
         self.reference = self.client(self.untouched.grpc).session("shared")
 
