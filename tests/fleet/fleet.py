@@ -17,8 +17,10 @@ import dataclasses
 import http.client
 import json
 import operator
+import os
 import pathlib
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -45,6 +47,7 @@ __all__ = [
     "Heard",
     "Load",
     "Progress",
+    "freeze",
     "make",
     "options",
 ]
@@ -326,6 +329,20 @@ def make(session: Session, call: Call, position: int | None) -> Heard:
     )
     [sample] = stream.samples()
     return Heard(sample.values, sample.text, stream.finished[0].position, ended=True)
+
+
+def freeze(replica: Replica) -> None:
+    """SIGSTOP, while the replica holds no lock of a directory: it would keep the others from the sessions."""
+    assert replica.process is not None
+    process = replica.process.pid
+    while True:
+        replica.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process, os.WSTOPPED)  # all its threads have stopped
+        files = pathlib.Path(f"/proc/{process}/fd").iterdir()
+        if not any("/lock-" in os.readlink(file) for file in files):
+            return
+        replica.signal(signal.SIGCONT)
+        time.sleep(0.01)
 
 
 def options(document: str | None, **defaults: Any) -> argparse.Namespace:
