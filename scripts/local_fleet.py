@@ -154,7 +154,8 @@ class Fleet:
         self._stack.close()
 
     def _start_proxy(self, program: str, folder: pathlib.Path, stack: contextlib.ExitStack) -> None:
-        places = {"RUNNEL_PEERS": f"unix@{folder}/peers"}
+        # No replica counts as dead because the machine is busy.
+        places = {"RUNNEL_PEERS": f"unix@{folder}/peers", "RUNNEL_CHECK_TIMEOUT": "60s"}
         for name, replica in zip(NAMES, self.replicas):
             places |= {f"RUNNEL_{name}_GRPC": replica.grpc, f"RUNNEL_{name}_HTTP": replica.http}
             places |= {f"RUNNEL_{name}_METRICS": replica.metrics}
