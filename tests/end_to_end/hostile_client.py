@@ -138,6 +138,7 @@ class Client:
         self.streams: dict[int, Stream] = {}
         self.initial, self.window = 65535, 65535
         self.received, self.is_open, self.goes_away = b"", True, False
+        self.is_accepted = False  # whether the server has sent its settings
         self.resets: list[int] = []  # streams that the server has reset
         self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, window)))
 
@@ -183,6 +184,7 @@ class Client:
         elif kind == WINDOW and stream in self.streams:
             self.streams[stream].window += int.from_bytes(payload, "big")
         elif kind == SETTINGS and not flags & ACK:
+            self.is_accepted = True
             for at in range(0, len(payload), 6):
                 name, value = struct.unpack(">HI", payload[at : at + 6])
                 if name == INITIAL_WINDOW:
