@@ -239,7 +239,7 @@ def ask_readiness(port: int) -> bytes:
         return b""
 
 
-def honest(server: Server) -> subprocess.Popen[bytes]:
+def honest(server: Server, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """A client that reads its whole answer."""
     words = ["--server", f"127.0.0.1:{server.port}", "--prompt", "The ", "--max-values", "10000"]
-    return subprocess.Popen([RUNNEL, "generate", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen([RUNNEL, "generate", *words], stdout=stdout, stderr=subprocess.DEVNULL)
