@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PATIENCE = 120.0  # maximum seconds to wait for an event; long, because the machine may be busy
+PATIENCE = 600.0  # maximum seconds to wait for an event; long, because the machine may be busy
 NAMES = ("ONE", "TWO", "THREE", "FOUR", "FIVE", "SIX")  # docker/haproxy-fleet.cfg has the first three
 _ports = itertools.count(20000)
 

@@ -32,7 +32,7 @@ FOLDER = ROOT / "docker" / "fleet"
 HAPROXY = (ROOT / "docker" / "haproxy-fleet.cfg").read_text()
 SETTINGS = json.loads((FOLDER / "serve.json").read_text())
 CONFIG = "/etc/runnel/serve.json"
-PATIENCE = 120.0
+PATIENCE = 600.0  # seconds until an event counts as one that never comes
 RUNNEL = ""
 
 
