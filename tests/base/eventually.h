@@ -7,9 +7,9 @@
 
 namespace runnel {
 
-// Calls `holds` repeatedly until it returns true, for at most ten minutes.
+// Calls `holds` repeatedly until it returns true, for at most a minute.
 inline bool eventually(const std::function<bool()>& holds) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(10);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!holds()) {
     if (std::chrono::steady_clock::now() > until) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

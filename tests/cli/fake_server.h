@@ -123,10 +123,10 @@ class FakeServer final : public grpc::health::v1::Health::Service,
 // Text that a test watches while a command writes it.
 class WatchedText final : public std::stringbuf {
  public:
-  // Waits until the flushed text contains `part`. False after ten minutes.
+  // Waits until the flushed text contains `part`. False after two minutes.
   bool comes_to_have(const std::string& part) {
     std::unique_lock lock(mutex_);
-    return flushed_.wait_for(lock, std::chrono::minutes(10),
+    return flushed_.wait_for(lock, std::chrono::minutes(2),
                              [&] { return text_.find(part) != std::string::npos; });
   }
 

@@ -17,7 +17,7 @@
 namespace runnel {
 
 // Until an event counts as one that never comes: a machine may be busy with other things.
-inline constexpr std::chrono::seconds kPatience{600};
+inline constexpr std::chrono::seconds kPatience{120};
 
 // A child process. The destructor kills it if it still runs.
 class ChildProcess {

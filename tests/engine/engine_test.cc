@@ -30,7 +30,7 @@ class BlockingReader {
     while (true) {
       {
         std::unique_lock lock(mutex_);
-        const bool woken = wake_.wait_for(lock, std::chrono::minutes(10), [&] { return woken_; });
+        const bool woken = wake_.wait_for(lock, std::chrono::seconds(60), [&] { return woken_; });
         EXPECT_TRUE(woken);
         if (!woken) return {Code::kDeadlineExceeded, "no wake"};
         woken_ = false;

@@ -39,7 +39,7 @@ class Answer {
   }
   T wait() {
     auto future = promise_->get_future();
-    EXPECT_EQ(future.wait_for(std::chrono::minutes(10)), std::future_status::ready);
+    EXPECT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
     return future.get();
   }
 

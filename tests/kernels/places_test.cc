@@ -42,7 +42,7 @@ TEST(Places, TwoThreadsHoldOnePlaceEachAtTheSameTime) {
     std::unique_lock lock(mutex);
     ++holding;
     came.notify_one();
-    EXPECT_TRUE(came.wait_for(lock, std::chrono::minutes(10), [&] { return holding == 2; }))
+    EXPECT_TRUE(came.wait_for(lock, std::chrono::minutes(1), [&] { return holding == 2; }))
         << "the other thread got its place only once this one had given back its own";
   };
   std::thread other(meet);

@@ -19,7 +19,7 @@ using std::chrono::steady_clock;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-steady_clock::time_point much_later() { return steady_clock::now() + std::chrono::minutes(10); }
+steady_clock::time_point in_a_minute() { return steady_clock::now() + std::chrono::minutes(1); }
 
 // Resolves every name to this machine.
 int find_local(const char* /*host*/, const char* port, const addrinfo* hints, addrinfo** found) {
@@ -33,12 +33,12 @@ TEST(HostLookup, NumericAddressesNeedNoLookup) {
     return EAI_FAIL;
   });
   for (const char* const address : {"127.0.0.1", "::1"}) {
-    const auto found = hosts.find(address, "6379", much_later());
+    const auto found = hosts.find(address, "6379", in_a_minute());
     ASSERT_TRUE(found.ok()) << found.status().message();
     EXPECT_NE(*found, nullptr);
   }
   EXPECT_EQ(lookups, 0);
-  EXPECT_EQ(hosts.find("redis.example", "6379", much_later()).status().code(), Code::kUnavailable);
+  EXPECT_EQ(hosts.find("redis.example", "6379", in_a_minute()).status().code(), Code::kUnavailable);
   EXPECT_EQ(lookups, 1);
 }
 
@@ -52,7 +52,7 @@ TEST(HostLookup, FindsANameAgainEachTime) {
         return find_local(host, port, hints, found);
       });
   for (int i = 1; i <= 3; ++i) {
-    const auto found = hosts.find("redis.example", "7", much_later());
+    const auto found = hosts.find("redis.example", "7", in_a_minute());
     ASSERT_TRUE(found.ok()) << found.status().message();
     EXPECT_EQ((*found)->ai_family, AF_INET);
     EXPECT_EQ(lookups, i) << "the name may have another address by now";
@@ -63,7 +63,7 @@ TEST(HostLookup, FindsANameAgainEachTime) {
 TEST(HostLookup, ErrorsUseTheWordsOfTheSystem) {
   HostLookup hosts(
       [](const char*, const char*, const addrinfo*, addrinfo**) { return EAI_NONAME; });
-  const Status status = hosts.find("redis.example", "6379", much_later()).status();
+  const Status status = hosts.find("redis.example", "6379", in_a_minute()).status();
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_EQ(status.message(), gai_strerror(EAI_NONAME));
 }
@@ -93,7 +93,7 @@ TEST(HostLookup, AHangingLookupTimesOutAndIsNotStartedTwice) {
   }
   EXPECT_TRUE(eventually([&] { return shared->lookups == 1; }));
   shared->may_end.count_down();
-  EXPECT_TRUE(hosts.find("redis.example", "6379", much_later()).ok());
+  EXPECT_TRUE(hosts.find("redis.example", "6379", in_a_minute()).ok());
   EXPECT_LE(shared->lookups, 2);
 }
 
@@ -104,7 +104,7 @@ TEST(HostLookup, ARedisWhoseNameIsNotFoundInTimeIsUnavailable) {
                           .hosts = std::make_shared<HostLookup>(hang(shared))};
   const auto before = steady_clock::now();
   const Status status = RedisClient::open(options).status();
-  EXPECT_LT(steady_clock::now() - before, std::chrono::minutes(10));
+  EXPECT_LT(steady_clock::now() - before, std::chrono::minutes(1));
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("Redis at redis.example:7 is not found: "));
   EXPECT_THAT(status.message(), EndsWith("takes too long"));

@@ -257,7 +257,7 @@ TEST(StoreThreads, WaitingForAHangingJobIsBounded) {
       [](const Result<bool>&) {});
   EXPECT_FALSE(threads.wait_until_idle(std::chrono::milliseconds(1)));
   may_end.count_down();
-  EXPECT_TRUE(threads.wait_until_idle(std::chrono::minutes(10)));
+  EXPECT_TRUE(threads.wait_until_idle(std::chrono::minutes(1)));
 }
 
 TEST(StoreThreads, TheQueueIsBounded) {

@@ -35,7 +35,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr auto kTimeout = std::chrono::minutes(10);
+constexpr auto kTimeout = std::chrono::seconds(60);
 
 // The state of a server with one model, which all endpoints of a test use.
 struct Service {

@@ -233,8 +233,8 @@ TEST(Drain, TheSecondDrainChangesNothing) {
   TestServer test(served_fake("fake"));
   test.server.drain(Duration(0));
   const auto start = std::chrono::steady_clock::now();
-  test.server.drain(std::chrono::hours(1));
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(10))
+  test.server.drain(std::chrono::seconds(100));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(50))
       << "the second drain waited";
 }
 

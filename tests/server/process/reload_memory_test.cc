@@ -35,7 +35,7 @@ class LogBuffer final : public std::streambuf {
  public:
   std::string address() {
     auto found = address_.get_future();
-    const bool ready = found.wait_for(std::chrono::minutes(10)) == std::future_status::ready;
+    const bool ready = found.wait_for(std::chrono::minutes(1)) == std::future_status::ready;
     return ready ? found.get() : "";
   }
   // After the server has ended.
@@ -130,7 +130,7 @@ class GrowingServer {
   static void prepare(grpc::ClientContext& context) {
     context.AddMetadata("authorization", "Bearer key");
     context.set_wait_for_ready(true);
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(10));
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));
   }
   Result<LoadedModel> make(const Bundle& bundle, ModelLimits limits) {
     if (throws) throw std::runtime_error("thrown by the test");
