@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Path = str | os.PathLike[str]
 
-PATIENCE = 120.0  # seconds that a server may take to start or to end
+PATIENCE = 600.0  # seconds that a server may take to start or to end
 
 
 @contextlib.contextmanager

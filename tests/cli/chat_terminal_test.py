@@ -22,7 +22,7 @@ from collections.abc import Callable
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
 MODEL = "text-endless-small"
-PATIENCE = 120.0  # seconds until an event counts as one that never comes
+PATIENCE = 600.0  # seconds until an event counts as one that never comes
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 

@@ -4,12 +4,14 @@ import contextlib
 import functools
 import os
 import re
+import select
 import socket
 import ssl
 import subprocess
 import tempfile
 import time
 import unittest
+from collections.abc import Callable
 
 from hostile_client import (
     MIB,
@@ -69,6 +71,41 @@ def is_closed(connection: socket.socket) -> bool:
         return True
     except (BlockingIOError, TimeoutError):
         return False
+
+
+class Unfinished:
+    """A connection for metrics with headers that do not end. The server waits ten seconds for their end."""
+
+    def __init__(self, port: int, source: str) -> None:
+        self.port, self.source = port, source
+        self.answers: list[bytes] = []  # one for each connection; the server may refuse all but the first
+        self.connect()
+
+    def connect(self) -> None:
+        self.connection: socket.socket | None = None
+        with contextlib.suppress(ConnectionError):  # refused
+            self.connection = socket.create_connection(("127.0.0.1", self.port), source_address=(self.source, 0))
+            self.connection.sendall(b"GET /metrics HTTP/1.1\r\n" + b"a:\r\n" * 2000)
+
+    def hold(self) -> None:
+        """Makes another connection if the server has ended this one."""
+        if self.connection is None or select.select([self.connection], [], [], 0)[0]:
+            self.end()
+            self.connect()
+
+    def end(self) -> None:
+        """Waits until the server ends the connection."""
+        answer = b""
+        if self.connection is not None:
+            self.connection.settimeout(PATIENCE)
+            with contextlib.suppress(ConnectionError):
+                answer = received(self.connection)
+        self.answers.append(answer)
+        self.close()
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
 
 
 class Bounds(unittest.TestCase):
@@ -143,7 +180,7 @@ class Bounds(unittest.TestCase):
 
     def test_connections_for_metrics_cost_no_more_than_the_figure_counts_for_them(self):
         server = Server("--metrics-address", "127.0.0.1:0")
-        held: list[socket.socket] = []
+        held: list[Unfinished] = []
         try:
             port = int(re.findall(r" metrics address=127\.0\.0\.1:(\d+)", server.logged())[0])
             most = int(re.findall(r" memory .* metrics=(\d+)", server.logged())[0])
@@ -152,19 +189,21 @@ class Bounds(unittest.TestCase):
             # Waits until the server has closed that connection, which counted toward its peer's limit.
             self.assertTrue(eventually(lambda: server.open_files() <= files))
             before = server.memory()
-            for source in ("127.0.0.1", ELSEWHERE):
-                for _ in range(16):
-                    held.append(socket.create_connection(("127.0.0.1", port), source_address=(source, 0)))
-                    held[-1].sendall(b"GET /metrics HTTP/1.1\r\n" + b"a:\r\n" * 2000)  # without an end
-            self.assertEqual(ask_readiness(port), b"", "there is no room")
-            cost = eventually(lambda: server.memory() - before > most // 4)
+            held = [Unfinished(port, source) for source in ("127.0.0.1", ELSEWHERE) for _ in range(16)]
+
+            def while_held(holds: Callable[[], bool]) -> bool:
+                for each in held:
+                    each.hold()
+                return holds()
+
+            self.assertTrue(eventually(lambda: while_held(lambda: ask_readiness(port) == b"")), "there is no room")
+            cost = eventually(lambda: while_held(lambda: server.memory() - before > most // 4))
             self.assertTrue(cost, "the headers have cost something")
             self.assertLess(growth(server, before), most)
             self.assertTrue(server.serves())
             for each in held:
-                each.settimeout(PATIENCE)
-                self.assertIn(b" 408 ", received(each))
-                each.close()
+                each.end()
+                self.assertIn(b" 408 ", each.answers[0])
             self.assertTrue(eventually(lambda: b" 200 OK" in ask_readiness(port)), "there is room again")
         finally:
             for each in held:

@@ -97,7 +97,8 @@ class ChatBounds(unittest.TestCase):
         self.check_refused(
             {"model": "quadratic", "messages": messages(10_000)},
             400,
-            "the template takes more than 5000000 evaluations",
+            # On a slow machine, the limit of processor time may come first.
+            "the template takes (more than 5000000 evaluations|longer than it may)",
         )
 
     def test_levels(self):

@@ -26,12 +26,11 @@ ENDLESS = ROOT / "zoo" / "text-endless-small"
 IMAGES = ROOT / "tests" / "golden" / "mnist_test_100.idx3-ubyte"
 EXPECTED_BITS = ROOT / "tests" / "golden" / "zoo_mnist" / "bits_per_dim.json"
 RUNNEL = ""
-PATIENCE = 120  # seconds until an event counts as one that never comes: the machine may be busy with other things
-WHOLE = 5 * PATIENCE  # the same for a command that computes
+PATIENCE = 600  # seconds until an event counts as one that never comes: the machine may be busy with other things
 
 
 def run(*arguments):
-    return subprocess.run([RUNNEL, *map(str, arguments)], capture_output=True, text=True, timeout=WHOLE, check=False)
+    return subprocess.run([RUNNEL, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def run_json(*arguments):
@@ -233,7 +232,7 @@ class EndToEnd(unittest.TestCase):
                     stdout=full,
                     stderr=subprocess.PIPE,
                     text=True,
-                    timeout=WHOLE,
+                    timeout=PATIENCE,
                     check=False,
                 )
                 self.assertEqual(result.returncode, 1, command)
@@ -275,7 +274,7 @@ class EndToEnd(unittest.TestCase):
         self.assertIn("signal=15", server.text())
 
     def test_sigterm_drains_and_exits_0(self):
-        server = Server("--grace-ms", str(30_000 * PATIENCE))  # far longer than stop() waits
+        server = Server("--grace-ms", str(6_000 * PATIENCE))  # an hour, and stop() does not wait so long
         self.assertEqual(server.stop(), 0)
         self.assertIn("drain", server.text())
 

@@ -138,6 +138,7 @@ class Client:
         self.streams: dict[int, Stream] = {}
         self.initial, self.window = 65535, 65535
         self.received, self.is_open, self.goes_away = b"", True, False
+        self.is_accepted = False  # whether the server has sent its settings
         self.resets: list[int] = []  # streams that the server has reset
         self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, window)))
 
@@ -183,6 +184,7 @@ class Client:
         elif kind == WINDOW and stream in self.streams:
             self.streams[stream].window += int.from_bytes(payload, "big")
         elif kind == SETTINGS and not flags & ACK:
+            self.is_accepted = True
             for at in range(0, len(payload), 6):
                 name, value = struct.unpack(">HI", payload[at : at + 6])
                 if name == INITIAL_WINDOW:
@@ -237,7 +239,7 @@ def ask_readiness(port: int) -> bytes:
         return b""
 
 
-def honest(server: Server) -> subprocess.Popen[bytes]:
+def honest(server: Server, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     """A client that reads its whole answer."""
     words = ["--server", f"127.0.0.1:{server.port}", "--prompt", "The ", "--max-values", "10000"]
-    return subprocess.Popen([RUNNEL, "generate", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen([RUNNEL, "generate", *words], stdout=stdout, stderr=subprocess.DEVNULL)

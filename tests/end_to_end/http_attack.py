@@ -16,7 +16,7 @@ import sys
 SLOW_HEADS, SLOW_BODIES, SILENT, HOLDING = 600, 300, 200, 50  # connections
 PAUSE = 0.005  # seconds between two requests of an attack
 DRIP = 2.0  # seconds between two bytes of a slow connection
-PATIENCE = 120.0  # seconds until a connection on which nothing happens counts as one that hangs
+PATIENCE = 600.0  # seconds until a connection on which nothing happens counts as one that hangs
 LEAST_SILENCE = 50.0  # seconds that the server must tolerate a silent connection: its limit is 60
 GONE = 200  # the least number of requests whose clients leave at once
 MIB = 1 << 20

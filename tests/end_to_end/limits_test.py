@@ -122,13 +122,14 @@ class Files(unittest.TestCase):
         )
         try:
             ports = [int(port) for port in re.findall(r" (?:http|metrics) address=127\.0\.0\.1:(\d+)", server.logged())]
-            files = server.open_files()
-            stream = honest(server)
-            self.assertTrue(eventually(lambda: server.open_files() > files), "the stream has a connection")
+            stream = honest(server, stdout=subprocess.PIPE)
+            assert stream.stdout is not None
+            self.assertNotEqual(stream.stdout.read(1), b"", "the stream has begun")
             before = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
             resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
             waiting = [socket.create_connection(("127.0.0.1", port)) for port in (*ports, server.port) * 4]
-            self.assertEqual(stream.wait(5 * PATIENCE), 0, "a stream that has begun goes on")
+            stream.communicate(timeout=5 * PATIENCE)
+            self.assertEqual(stream.returncode, 0, "a stream that has begun continues")
             self.assertTrue(eventually(lambda: "the system gives no more open files" in server.logged()))
             resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, before)
             for port in ports:

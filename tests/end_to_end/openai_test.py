@@ -34,7 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RUNNEL = os.environ.get("RUNNEL") or str(ROOT / "build/release/runnel")
 RECIPE = re.compile(r"^<!-- needs: ([^>]*?) -->\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RECIPE_ADDRESS = "127.0.0.1:8000"
-PATIENCE = 120.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
+PATIENCE = 600.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
 MODEL = "text-small"
 ENDLESS = "text-endless-small"
 PICTURES = "mnist-small"
@@ -359,7 +359,7 @@ class Recipes(unittest.TestCase):
                         capture_output=True,
                         text=True,
                         check=False,
-                        timeout=5 * PATIENCE,
+                        timeout=PATIENCE,
                         cwd=working.name,
                         env=environment,
                     )

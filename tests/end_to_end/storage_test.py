@@ -57,7 +57,8 @@ class StorageTest(unittest.TestCase):
         self.stack = contextlib.ExitStack()
         self.addCleanup(self.stack.close)
         folder = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        self.flags = ("--storage", f"dir:{folder / 'store'}", "--storage-lease-ms", "600000")
+        times = ("--storage-lease-ms", "600000", "--storage-timeout-ms", "60000")  # the maxima
+        self.flags = ("--storage", f"dir:{folder / 'store'}", *times)
 
     def serve(self, *flags: str) -> tuple[Server, Client]:
         server = Server("--address", "127.0.0.1:0", *flags, models=[MODEL])

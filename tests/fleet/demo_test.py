@@ -42,6 +42,8 @@ class DemoTest(unittest.TestCase):
         can_be_interrupted = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # in the background, too
         # Variables for the commands of other servers, which this one must not follow.
         environment = {**os.environ, "TMPDIR": holder.name, "RUNNEL_TLS": "1", "RUNNEL_PEM": "/nowhere"}
+        if stop_after:
+            environment["RUNNEL_FLEET_HOLD"] = "1"  # so that the demo has not ended before the signal
         with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

@@ -17,8 +17,10 @@ import dataclasses
 import http.client
 import json
 import operator
+import os
 import pathlib
 import random
+import signal
 import sys
 import tempfile
 import threading
@@ -36,6 +38,7 @@ from runnel_client import Client, Retry, Session
 
 __all__ = [
     "PATIENCE",
+    "PATIENT",
     "RUNNEL",
     "SKIPPED",
     "VALUES",
@@ -44,6 +47,7 @@ __all__ = [
     "Heard",
     "Load",
     "Progress",
+    "freeze",
     "make",
     "options",
 ]
@@ -52,6 +56,7 @@ CLIENTS = 16
 CALLS = 8  # the most calls in a conversation
 VALUES = 200  # the most values in a call
 REPORT_EVERY = 10  # rounds between two progress lines
+PATIENT = ("--storage-timeout-ms", "60000")  # the maximum, because a busy machine's store may be slow
 
 
 class Wrong(AssertionError):
@@ -324,6 +329,20 @@ def make(session: Session, call: Call, position: int | None) -> Heard:
     )
     [sample] = stream.samples()
     return Heard(sample.values, sample.text, stream.finished[0].position, ended=True)
+
+
+def freeze(replica: Replica) -> None:
+    """SIGSTOP, while the replica holds no lock of a directory: it would keep the others from the sessions."""
+    assert replica.process is not None
+    process = replica.process.pid
+    while True:
+        replica.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process, os.WSTOPPED)  # all its threads have stopped
+        files = pathlib.Path(f"/proc/{process}/fd").iterdir()
+        if not any("/lock-" in os.readlink(file) for file in files):
+            return
+        replica.signal(signal.SIGCONT)
+        time.sleep(0.01)
 
 
 def options(document: str | None, **defaults: Any) -> argparse.Namespace:

@@ -12,7 +12,7 @@ import subprocess
 import unittest
 from collections.abc import Callable
 
-from fleet import PATIENCE, FleetTest
+from fleet import PATIENCE, PATIENT, FleetTest
 
 from runnel_client import Client, Retry, Session, errors
 
@@ -35,8 +35,8 @@ class FullDiskTest(FleetTest):
         mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
         if mounted:
             self.stack.callback(subprocess.run, ["umount", str(self.disk)], check=True)
-        log = ("--storage-log-bytes", str(self.log_bytes))
-        fleet = self.fleet(*log, store=f"dir:{self.disk / 'store'}", proxied=False, count=1)
+        flags = (*PATIENT, "--storage-log-bytes", str(self.log_bytes))
+        fleet = self.fleet(*flags, store=f"dir:{self.disk / 'store'}", proxied=False, count=1)
         self.replica = fleet.replicas[0]
         self.client = self.stack.enter_context(Client(self.replica.grpc, retry=Retry(attempts=1), timeout=PATIENCE))
         reference = self.stack.enter_context(Client(self.untouched.grpc, timeout=PATIENCE))

@@ -14,7 +14,8 @@ from fleet import PATIENCE, Call, FleetTest, make
 from runnel_client import Client, Retry, errors
 
 # Without logs: after a second of rest, the server would replace a log with a state, and overwrite the test's record.
-FLAGS = ("--grace-ms", "100", "--storage-log-bytes", "0")
+# The timeout is the test's wait for the store that hangs. On a busy machine, the default would also end other calls.
+FLAGS = ("--grace-ms", "100", "--storage-log-bytes", "0", "--storage-timeout-ms", "10000")
 
 
 class HangingStoreTest(FleetTest):

@@ -15,7 +15,7 @@ import signal
 import threading
 import unittest
 
-from fleet import PATIENCE, Call, FleetTest, options
+from fleet import PATIENCE, Call, FleetTest, freeze, options
 
 from runnel_client import Client, Retry, Session, errors
 
@@ -80,7 +80,7 @@ class RaceTest(FleetTest):
             "stopped: ", max_values=ENDLESS, ignore_eos=True, values_per_message=1, expected_position=at
         )
         next(iter(stream))
-        self.replicas[STOPPED].signal(signal.SIGSTOP)
+        freeze(self.replicas[STOPPED])
         self.is_stopped.set()
         for _ in stream:
             pass

@@ -7,11 +7,12 @@ Needs redis-server 7, or Debian's package redis-tools, and grpcio and protobuf.
 
 from __future__ import annotations
 
+import concurrent.futures
 import random
 import signal
 import unittest
 
-from fleet import PATIENCE, VALUES, Call, FleetTest, Progress, make, options
+from fleet import PATIENCE, PATIENT, VALUES, Call, FleetTest, Progress, make, options
 from redis_server import redis_of, skip_without_redis
 
 from runnel_client import Client, Retry, Session, errors
@@ -22,6 +23,8 @@ ONCE = Retry(attempts=1)
 SESSIONS = 4
 LONG = 300  # more values than a log may hold, so the call writes a state
 ENDLESS = 1 << 20  # more values than any client reads
+# For tests that wait for a Redis that hangs. On a busy machine, the default would also end calls before it hangs.
+TIMEOUT = ("--storage-timeout-ms", "10000")
 
 
 class RedisFaultsTest(FleetTest):
@@ -36,9 +39,13 @@ class RedisFaultsTest(FleetTest):
     def assert_serves_without_a_session(self, client: Client) -> None:
         self.assertEqual(len(list(client.generate("The ", max_values=5, ignore_eos=True).values())), 5)
 
+    def assert_unavailable(self, session: Session) -> None:
+        with self.assertRaises(errors.Unavailable):
+            session.feed("The ", expected_position=None)
+
     def test_a_redis_that_hangs_loses_nothing(self) -> None:
         draw = random.Random(ARGS.seed)
-        fleet = self.fleet("--sessions", "24", *self.flags, store=self.store)
+        fleet = self.fleet("--sessions", "24", *TIMEOUT, *self.flags, store=self.store)
         clients = [self.client(replica.grpc, ONCE) for replica in fleet.replicas]
         clients[0].session("probe", keep=True)
         probes = [client.open_session("probe") for client in clients]
@@ -47,9 +54,9 @@ class RedisFaultsTest(FleetTest):
             for stall in range(1, ARGS.stalls + 1):
                 load.wait_for(draw.randint(1, 10 * VALUES))
                 self.redis.stop_answering()
-                for client, probe in zip(clients, probes):
-                    with self.assertRaises(errors.Unavailable):
-                        probe.feed("The ", expected_position=None)
+                with concurrent.futures.ThreadPoolExecutor(len(probes)) as pool:
+                    list(pool.map(self.assert_unavailable, probes))
+                for client in clients:
                     self.assert_serves_without_a_session(client)
                 self.redis.answer_again()
                 load.wait_for_all()
@@ -58,7 +65,7 @@ class RedisFaultsTest(FleetTest):
         self.assertEqual(load.faults, [])
 
     def test_a_full_redis_refuses_states_and_loses_no_session(self) -> None:
-        [replica] = self.fleet(*self.flags, store=self.store, proxied=False, count=1).replicas
+        [replica] = self.fleet(*PATIENT, *self.flags, store=self.store, proxied=False, count=1).replicas
         client, reference = self.client(replica.grpc, ONCE), self.client(self.untouched.grpc)
         sessions = [client.session(f"s{i}", keep=True) for i in range(SESSIONS)]
         references = [reference.session(f"s{i}") for i in range(SESSIONS)]
@@ -88,7 +95,7 @@ class RedisFaultsTest(FleetTest):
 
     def test_after_redis_loses_its_last_writes_the_position_is_reported(self) -> None:
         # Each call writes a state, so the last write of Redis is the end of the last call.
-        flags = ("--storage-log-bytes", "0", *self.flags)
+        flags = ("--storage-log-bytes", "0", *PATIENT, *self.flags)
         fleet = self.fleet(*flags, store=self.store, proxied=False, count=2)
         sessions = [self.client(fleet.replicas[0].grpc).session("tail", keep=True)]
         sessions.append(self.client(fleet.replicas[1].grpc).open_session("tail"))
@@ -110,7 +117,7 @@ class RedisFaultsTest(FleetTest):
         self.assertEqual(make(sessions[0], next_one, after.position), make(reference, next_one, None))
 
     def test_a_server_stops_while_redis_hangs(self) -> None:
-        flags = ("--grace-ms", "100", *self.flags)
+        flags = ("--grace-ms", "100", *TIMEOUT, *self.flags)
         [replica] = self.fleet(*flags, store=self.store, proxied=False, count=1).replicas
         before = Call("The river was ", 30, 1)
         reference = self.client(self.untouched.grpc).session("s")

@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from fleet import PATIENCE, SKIPPED, VALUES, FleetTest, Load, options
+from fleet import PATIENCE, PATIENT, SKIPPED, VALUES, FleetTest, Load, options
 from local_fleet import Fleet, Replica, find_haproxy, wait_until
 
 from runnel_client import Client, Retry
@@ -23,7 +23,6 @@ ONCE = Retry(attempts=1)
 LONG = 20_000  # values in a stream
 # Longer than any wait: the test ends the lame-duck period by a second signal, after HAProxy has noticed the first.
 TIMES = ("--lame-duck-ms", "600000", "--grace-ms", "600000", "--stall-timeout-ms", "600000")
-PATIENT = ("--storage-timeout-ms", "60000")  # the maximum, because a busy machine's store may be slow
 FLAGS = (*TIMES, *PATIENT, "--storage-sync", "none", "--sessions", "64")
 ARGS = options(__doc__, rounds=1, seed=1, store="dir", flags="")
 if find_haproxy() is None:

@@ -11,19 +11,20 @@ import signal
 import threading
 import unittest
 
-from fleet import PATIENCE, Call, FleetTest, Heard, make
+from fleet import PATIENCE, PATIENT, Call, FleetTest, Heard, freeze, make
 
 from runnel_client import Client, Retry, errors
 
 ROUNDS = 20
-LEASE_MS = 3000
+# A test reads its stream only after the lease has expired.
+FLAGS = (*PATIENT, "--storage-lease-ms", "3000", "--stall-timeout-ms", "600000")
 ENDLESS = 1 << 20  # more values than any client reads
 
 
 class TwoClientsTest(FleetTest):
     def setUp(self) -> None:
         super().setUp()
-        replicas = self.fleet("--storage-lease-ms", str(LEASE_MS), proxied=False, count=2)
+        replicas = self.fleet(*FLAGS, proxied=False, count=2)
         self.first, self.second = replicas.replicas
         self.reference = self.client(self.untouched.grpc).session("shared")
 
@@ -61,7 +62,7 @@ class TwoClientsTest(FleetTest):
         self.expect(before)
         stream = stopped.generate(" and ", max_values=ENDLESS, ignore_eos=True, expected_position=position)
         next(iter(stream))
-        self.first.signal(signal.SIGSTOP)
+        freeze(self.first)
         after = Call(" but ", 50, 2)
         # The other server's client waits until the lease expires. The server names the time.
         other = self.client(self.second.grpc).open_session("shared")

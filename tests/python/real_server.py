@@ -21,7 +21,7 @@ except ImportError as error:
 
 __all__ = ["PATIENCE", "ROOT", "RUNNEL", "SKIPPED", "eventually", "grpc", "passed_on", "served"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PATIENCE = 120.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
+PATIENCE = 600.0  # seconds until an event counts as one that never comes: the machine may be busy with other things
 RUNNEL = os.environ.get("RUNNEL", "")
 for _name, _path in (("protoc", "protoc"), ("the program runnel, named by $RUNNEL", RUNNEL)):
     if not _path or shutil.which(_path) is None:

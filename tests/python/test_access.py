@@ -22,6 +22,7 @@ from runnel_client.results import SessionInfo
 from runnel_client.retry import Tries
 
 ONCE = Retry(attempts=1)
+PATIENCE = 600.0  # seconds until an event counts as one that never comes
 
 
 @contextlib.contextmanager
@@ -34,7 +35,7 @@ def listener(answer):
                 while True:
                     connection, _ = server.accept()
                     with connection, contextlib.suppress(OSError):
-                        connection.settimeout(120)
+                        connection.settimeout(PATIENCE)
                         answer(connection)
 
         thread = threading.Thread(target=accept, daemon=True)
@@ -260,11 +261,11 @@ class ClosedTest(unittest.TestCase):
         async def end(address, call, reached, closes):
             client = aio.Client(address)
             running = asyncio.create_task(call(client))
-            self.assertTrue(await asyncio.to_thread(reached.wait, 60))
+            self.assertTrue(await asyncio.to_thread(reached.wait, PATIENCE))
             if closes:
                 await client.close()
                 with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
-                    await asyncio.wait_for(running, 60)
+                    await asyncio.wait_for(running, PATIENCE)
             else:
                 running.cancel()
                 with self.assertRaises(asyncio.CancelledError):
@@ -281,7 +282,7 @@ class ClosedTest(unittest.TestCase):
 
                 def stay_silent(_, reached=reached, over=over):
                     reached.set()
-                    over.wait(120)
+                    over.wait(PATIENCE)
 
                 with self.subTest(closes=closes), listener(stay_silent) as address:
                     try:
@@ -291,7 +292,7 @@ class ClosedTest(unittest.TestCase):
 
     def test_asyncio_ends_a_pause_before_another_attempt(self):
         async def ask():
-            client = aio.Client("127.0.0.1:1", retry=Retry(first_delay=600, longest_delay=600))
+            client = aio.Client("127.0.0.1:1", retry=Retry(first_delay=2400, longest_delay=2400))
             asked, paused = client._closed.wait, asyncio.Event()
 
             async def wait():
@@ -303,7 +304,7 @@ class ClosedTest(unittest.TestCase):
                 await paused.wait()
                 await client.close()
                 with self.assertRaisesRegex(errors.Cancelled, "the client was closed"):
-                    await asyncio.wait_for(call, 60)
+                    await asyncio.wait_for(call, PATIENCE)
 
         asyncio.run(ask())
 

@@ -116,7 +116,8 @@ class ReplicasTest(unittest.TestCase):
         with futures.ThreadPoolExecutor(1) as pool:
             score = pool.submit(session.score, CHUNK, keep=True)
             seen = self.other.open_session("cut")
-            self.assertTrue(eventually(lambda: seen.info().state in BUSY), "the call has not begun")
+            begun = eventually(lambda: score.done() or seen.info().state in BUSY)
+            self.assertTrue(begun, "the call has not begun")
             self.process.kill()
             np.testing.assert_array_equal(score.result(PATIENCE).log_probs, expected.log_probs)
         self.assertEqual(session.info().position, len(CHUNK))
