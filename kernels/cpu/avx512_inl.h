@@ -71,9 +71,11 @@ inline Reg load_half(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
+constexpr int kBlockRows = 8, kBothHalves = 4;
 // Integers, for blocks_inl.h.
 using Ints = __m512i;
 inline Ints no_ints() { return _mm512_setzero_si512(); }
+inline Ints same_ints(int32_t x) { return _mm512_set1_epi32(x); }
 inline Ints load_ints(const std::byte* p) { return _mm512_loadu_si512(p); }
 inline Ints lower_nibbles(Ints w) { return _mm512_and_si512(w, _mm512_set1_epi8(15)); }
 inline Ints upper_nibbles(Ints w) { return lower_nibbles(_mm512_srli_epi32(w, 4)); }
@@ -82,7 +84,5 @@ inline Ints looked_up(Ints nibbles, const uint8_t* table) {
   const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(bytes), nibbles);
 }
-// float(x - less), rounded to nearest.
-inline Reg to_numbers(Ints x, int32_t less) {
-  return _mm512_cvtepi32_ps(_mm512_sub_epi32(x, _mm512_set1_epi32(less)));
-}
+// float(x), rounded to nearest.
+inline Reg to_numbers(Ints x) { return _mm512_cvtepi32_ps(x); }

@@ -70,9 +70,17 @@ constexpr BlockLayout block_layout(StoredType type) {
 alignas(16) constexpr uint8_t kIq4NlBytes[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                  129, 141, 153, 166, 181, 197, 217, 241};
 
-// The words of a run of 32 inputs that were converted to integers: the power, the sum of the
-// integers times the power (both fp32), the sums of the first 16 and of the last 16 integers, and 2
-// words for each 4 inputs.
-inline constexpr int kRunWords = 20;
+// The words of a run of 32 inputs that were converted to integers. Word 0 is the power, and word 1
+// the sum of the integers times the power, both fp32. Words 2 to 5 are integers that take back the
+// weights' offset (offset_word()). Then come 2 words for each 4 inputs.
+inline constexpr int kFirstInput = 6;
+inline constexpr int kRunWords = kFirstInput + 16;
+
+// The word of a run that has minus the offset, times the sum of the inputs that share a scale. With
+// `halves` these are the first or the last 16 inputs, as `part` says. Not for an offset of 0.
+constexpr int offset_word(const BlockLayout& layout, int part) {
+  if (layout.halves) return 2 + part;
+  return layout.offset == 128 ? 4 : 5;
+}
 
 }  // namespace runnel::cpu

@@ -1,8 +1,11 @@
 // Products with weights in blocks (docs/decisions/blocks.md). The inputs become integers, the sum
 // of a run of 32 products is exact, and the sums of runs are added in ascending order. Included
 // inside an anonymous namespace by isa_*.cc, after step32_inl.h. Before that, isa_*.cc defines
-// kPlanes, and Ints, a vector of kLanes integers, with its operations. No include guard and no
-// includes: see isa.h.
+// Ints, a vector of kLanes integers, with its operations, and:
+// - kPlanes: whether inputs are stored as bytes (round_run()).
+// - kBlockRows: the most rows that are multiplied by a panel while its weights are in registers.
+// - kBothHalves: with more rows, the registers have no room for the sums of both halves of a panel.
+// No include guard and no includes: see isa.h.
 //
 // For each row and each run of 32 inputs:
 // - m is the largest |x|. If it is below 2^-100, all v and the power are 0. If an x is not finite,
@@ -15,7 +18,6 @@
 
 // Prefetch distance in a panel, in bytes.
 constexpr int64_t kBlocksAhead = 2048;
-constexpr int kBlockRows = 4;  // rows that use a panel's weights while these are in registers
 
 inline int32_t bits_of(float x) {
   int32_t bits;
@@ -59,11 +61,13 @@ void round_run(const float* x, int count, int32_t* run) {
   for (int i = kStepInputs / 2; i < kStepInputs; ++i) latter += v[i];
   run[0] = bits_of(power);
   run[1] = bits_of(static_cast<float>(first + latter) * power);
-  run[2] = first;
-  run[3] = latter;
+  run[2] = -128 * first;
+  run[3] = -128 * latter;
+  run[4] = -128 * (first + latter);
+  run[5] = -8 * (first + latter);
   if (kPlanes) {
     // Bytes: v = 256 * upper + lower.
-    auto* bytes = reinterpret_cast<int8_t*>(run + 4);
+    auto* bytes = reinterpret_cast<int8_t*>(run + kFirstInput);
     for (int i = 0; i < kStepInputs; ++i) {
       const int32_t upper = (v[i] + 128) >> 8;
       int8_t* const group = bytes + i / 4 * 8 + i % 4;
@@ -72,7 +76,7 @@ void round_run(const float* x, int count, int32_t* run) {
     }
   } else {
     // 16-bit numbers. Each group of four inputs has the order first, third, second, fourth.
-    auto* numbers = reinterpret_cast<int16_t*>(run + 4);
+    auto* numbers = reinterpret_cast<int16_t*>(run + kFirstInput);
     for (int i = 0; i < kStepInputs; ++i) {
       numbers[i / 4 * 4 + i % 2 * 2 + i % 4 / 2] = static_cast<int16_t>(v[i]);
     }
@@ -131,14 +135,19 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
   for (int part = 0; part < kParts; ++part) {
     Ints products[kN][2];
 #pragma GCC unroll 8
-    for (int i = 0; i < kN; ++i) products[i][0] = products[i][1] = no_ints();
+    for (int i = 0; i < kN; ++i) {
+      products[i][0] = products[i][1] = no_ints();
+      if constexpr (kLayout.offset != 0) {
+        products[i][0] = same_ints(x[i * x_stride + offset_word(kLayout, part)]);
+      }
+    }
 #pragma GCC unroll 8
     for (int vector = 0; vector < kVectors; ++vector) {
       const int v = part * kVectors + vector;
       const Ints w = load_ints(words + v * kLanes * 4);
 #pragma GCC unroll 8
       for (int i = 0; i < kN; ++i) {
-        const int32_t* const run = x + i * x_stride + 4;
+        const int32_t* const run = x + i * x_stride + kFirstInput;
         if constexpr (kLayout.nibbles) {
           add_products(integers_of<kLayout>(lower_nibbles(w)), run + 4 * v, products[i]);
           add_products(integers_of<kLayout>(upper_nibbles(w)), run + 4 * v + 2, products[i]);
@@ -150,8 +159,7 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
 #pragma GCC unroll 8
     for (int i = 0; i < kN; ++i) {
       const int32_t* const run = x + i * x_stride;
-      const int32_t inputs = kLayout.halves ? run[2 + part] : run[2] + run[3];
-      const Reg exact = to_numbers(sum_of(products[i]), kLayout.offset * inputs);
+      const Reg exact = to_numbers(sum_of(products[i]));
       t[i] = flushed(mul(flushed(mul(exact, set1(number_of(run[0])))), scales.scale[part]));
       if constexpr (kLayout.minimum) {
         t[i] = flushed(sub(t[i], flushed(mul(set1(number_of(run[1])), scales.least))));
@@ -161,32 +169,38 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
   }
 }
 
-// Computes kN rows by one panel. Prefetches `next`, or this panel if it is empty.
+// Computes kN rows by one panel. Prefetches `next`, or this panel if it is empty. More than
+// kBothHalves rows are multiplied by one half of the panel after the other.
 template <BlockLayout kLayout, int kN>
 void block_tile(const MatmulArgs& args, int row, int panel, Ahead next) {
+  constexpr int kPasses = kN > kBothHalves ? 2 : 1;
   const int runs = steps_of(args.in);
   const int64_t stride = int64_t{runs} * kRunWords;
-  const auto* x = reinterpret_cast<const int32_t*>(args.x) + row * stride;
-  const auto* unit = reinterpret_cast<const std::byte*>(args.panels) +
-                     int64_t{panel} * (runs / kLayout.runs) * kLayout.unit_bytes(kPanel);
   // Each run prefetches whole lines.
   const bool is_own = next.bytes == 0;
-  const int64_t bytes = is_own ? kLayout.run_bytes(kPanel) : (next.bytes / runs + 63) / 64 * 64;
+  const int64_t bytes =
+      is_own ? kLayout.run_bytes(kPanel) : (next.bytes / (runs * kPasses) + 63) / 64 * 64;
   const std::byte* ahead = next.at;
   Reg sum[kN][2];
 #pragma GCC unroll 8
   for (int i = 0; i < kN; ++i) sum[i][0] = sum[i][1] = set1(0.0F);
-  for (int run = 0; run < runs; run += kLayout.runs, unit += kLayout.unit_bytes(kPanel)) {
-    for (int part = 0; part < kLayout.runs; ++part, x += kRunWords) {
-      const std::byte* const words =
-          unit + kLayout.head_bytes(kPanel) + part * kLayout.run_bytes(kPanel);
-      if (is_own) ahead = words + kBlocksAhead;
-      for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
-      ahead += bytes;
 #pragma GCC unroll 2
-      for (int j = 0; j < 2; ++j) {
-        add_run<kLayout, kN>(x, stride, words + j * kLayout.words_bytes(kPanel) / 2,
-                             run_scales<kLayout>(unit, words, part, j), sum, j);
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto* x = reinterpret_cast<const int32_t*>(args.x) + row * stride;
+    const auto* unit = reinterpret_cast<const std::byte*>(args.panels) +
+                       int64_t{panel} * (runs / kLayout.runs) * kLayout.unit_bytes(kPanel);
+    for (int run = 0; run < runs; run += kLayout.runs, unit += kLayout.unit_bytes(kPanel)) {
+      for (int part = 0; part < kLayout.runs; ++part, x += kRunWords) {
+        const std::byte* const words =
+            unit + kLayout.head_bytes(kPanel) + part * kLayout.run_bytes(kPanel);
+        if (is_own) ahead = words + kBlocksAhead;
+        for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+        ahead += bytes;
+#pragma GCC unroll 2
+        for (int j = pass; j < 2; j += kPasses) {
+          add_run<kLayout, kN>(x, stride, words + j * kLayout.words_bytes(kPanel) / 2,
+                               run_scales<kLayout>(unit, words, part, j), sum, j);
+        }
       }
     }
   }
@@ -218,10 +232,14 @@ template <BlockLayout kLayout>
   for (int panel = panel_begin; panel < panel_end; ++panel) {
     const auto* w = reinterpret_cast<const std::byte*>(args.panels) + panel * bytes;
     for (int block = 0; block < blocks; ++block) {
-      const int row = block * kBlockRows;
-      const int count = rows - row < kBlockRows ? rows - row : kBlockRows;
-      const Ahead next = part_of_next(w, bytes, block, blocks, panel + 1 == panel_end);
-      block_rows<kLayout, kBlockRows>(args, count, row, panel, next);
+      const int begin = static_cast<int>(int64_t{rows} * block / blocks);
+      const int end = static_cast<int>(int64_t{rows} * (block + 1) / blocks);
+      const bool is_last = panel + 1 == panel_end;
+      // A block that reads the panel twice has time to prefetch the whole next panel.
+      const bool reads_twice = blocks == 1 && rows > kBothHalves && !is_last;
+      const Ahead next =
+          reads_twice ? Ahead{w + bytes, bytes} : part_of_next(w, bytes, block, blocks, is_last);
+      block_rows<kLayout, kBlockRows>(args, end - begin, begin, panel, next);
     }
   }
 }

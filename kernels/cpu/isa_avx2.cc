@@ -93,6 +93,7 @@ inline Reg load_half(const std::byte* p) {
 
 using Ints = __m256i;
 inline Ints no_ints() { return _mm256_setzero_si256(); }
+inline Ints same_ints(int32_t x) { return _mm256_set1_epi32(x); }
 inline Ints load_ints(const std::byte* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
@@ -103,11 +104,10 @@ inline Ints looked_up(Ints nibbles, const uint8_t* table) {
   const __m128i bytes = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), nibbles);
 }
-// float(x - less), rounded to nearest.
-inline Reg to_numbers(Ints x, int32_t less) {
-  return _mm256_cvtepi32_ps(_mm256_sub_epi32(x, _mm256_set1_epi32(less)));
-}
+// float(x), rounded to nearest.
+inline Reg to_numbers(Ints x) { return _mm256_cvtepi32_ps(x); }
 constexpr bool kPlanes = false;
+constexpr int kBlockRows = 4, kBothHalves = 1;
 // Adds the products of the four unsigned bytes of each word and four integers.
 inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
   const Ints mask = _mm256_set1_epi32(0x00ff00ff);

@@ -127,6 +127,7 @@ inline Reg load_half(const std::byte* p) {
 
 using Ints = int32_t __attribute__((vector_size(16)));
 inline Ints no_ints() { return Ints{}; }
+inline Ints same_ints(int32_t x) { return Ints{} + x; }
 inline Ints load_ints(const std::byte* p) {
   Ints x;
   __builtin_memcpy(&x, p, sizeof(x));
@@ -142,9 +143,10 @@ inline Ints looked_up(Ints nibbles, const uint8_t* table) {
   __builtin_memcpy(&nibbles, bytes, sizeof(bytes));
   return nibbles;
 }
-// float(x - less), rounded to nearest.
-inline Reg to_numbers(Ints x, int32_t less) { return __builtin_convertvector(x - less, Reg); }
+// float(x), rounded to nearest.
+inline Reg to_numbers(Ints x) { return __builtin_convertvector(x, Reg); }
 constexpr bool kPlanes = false;
+constexpr int kBlockRows = 4, kBothHalves = 4;
 // Adds the products of the four unsigned bytes of each word and four integers.
 inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
   const auto lower = [](int32_t pair) { return static_cast<int32_t>(static_cast<int16_t>(pair)); };
