@@ -168,6 +168,26 @@ class Trouble(BrowserTest):
                 names[:] = ["newest"]
             page.unroute_all(behavior="wait")
 
+    def test_a_model_of_another_kind_under_its_name_gets_other_panels(self) -> None:
+        server = self.serve(models=(TEXT,))
+        with urllib.request.urlopen(f"{server.url}/v1/status", timeout=PATIENCE) as answer:
+            status = json.load(answer)
+        [model] = status["models"]
+        changed = {"numerics": "another"}
+        with self.window(server) as page:
+            text = self.write(page)
+            page.route(
+                f"{server.url}/v1/status",
+                lambda route: route.fulfill(json={**status, "models": [{**model, **changed}]}),
+            )
+            page.locator("#facts", has_text="another").wait_for()
+            self.assertEqual(self.text(page), text, "panels that still fit")
+            changed["has_chat"] = True
+            page.get_by_role("heading", name="Chat", exact=True).wait_for()
+            self.assertIn("text and chat", page.locator(".model").inner_text())
+            self.assertTrue(page.get_by_role("radio").is_checked())
+            page.unroute_all(behavior="wait")
+
     def test_a_small_server_draws_as_many_pictures_as_it_has_sessions(self) -> None:
         server = self.serve(models=("mnist-small",), sessions=4)
         with self.window(server) as page:
