@@ -31,7 +31,9 @@ Status check_position(int64_t position, const std::optional<int64_t>& expected) 
 
 // The call has more values than a record may hold.
 Status too_long_to_resend() {
-  return {Code::kAborted, "the call was too long to be sent again: go on with a new request_id"};
+  return {Code::kAborted,
+          "the server does not keep all values of a call that is this long, so it cannot send them "
+          "again: use a new request_id"};
 }
 
 }  // namespace

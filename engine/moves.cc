@@ -144,8 +144,8 @@ Status Moves::check_rewind(const Session& session, int64_t position) const {
   const int64_t oldest = sessions_.rewinds().oldest(session);
   std::string message;
   if (position > session.position) {
-    message = name + " stands at position " + std::to_string(session.position) +
-              ", and goes back to earlier ones only, not to " + std::to_string(position);
+    message = name + " is at position " + std::to_string(session.position) +
+              " and can only go back to an earlier one, not to " + std::to_string(position);
   } else if (position < oldest) {
     message = name + " cannot go back to position " + std::to_string(position) +
               ": the oldest that it can go back to is " + std::to_string(oldest);

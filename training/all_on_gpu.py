@@ -44,13 +44,13 @@ EXAMPLES = """examples:
 def parse_arguments(argv):
     parser = command.Parser("all_on_gpu.py", __doc__, EXAMPLES)
     add = parser.add_argument
-    add("--data", default="data", metavar="DIR", help="where the data lie (default: data)")
-    add("--out", required=True, metavar="DIR", help="for the bundles, a directory each")
+    add("--data", default="data", metavar="DIR", help="directory of the data (default: data)")
+    add("--out", required=True, metavar="DIR", help="directory in which each bundle gets one of its own")
     add("--work", default="build/train", metavar="DIR", help="for checkpoints (default: build/train)")
     add("--minutes", type=float, default=24, metavar="M", help="of training in all (default: 24)")
     add("--this-call", type=float, metavar="M", help="minutes after which this call pauses")
     add("--pack", metavar="DIR", help=f"write all bundles as zoo.tar.00, ... of at most {PIECE_BYTES >> 20} MiB")
-    add("--only", metavar="DATASET", choices=[name for name, _, _ in PLAN], help="one of them, with all the time")
+    add("--only", metavar="DATASET", choices=[name for name, _, _ in PLAN], help="only this one, for all of the time")
     add("--decode-only", action="store_true", help="decode cifar10 into --work, and stop")
     add("--device", default="cuda", help="cuda (default) or cpu")
     add("rest", nargs="*", metavar="-- FLAG", help="further flags for every train.py, such as -- --compile")

@@ -41,7 +41,7 @@ def parse_arguments(argv):
     add = parser.add_argument
     add("bundle", metavar="BUNDLE", help="the bundle's directory")
     add("--dataset", required=True, choices=tuple(datasets.LOADERS))
-    add("--data", default="data", metavar="DIR", help="where the data lie (default: data)")
+    add("--data", default="data", metavar="DIR", help="directory of the data (default: data)")
     add("--work", default="build/train", metavar="DIR", help="for decoded images (default: build/train)")
     add("--first", type=int, default=1 << 30, metavar="N", help="sequences of each held-out set (default: all)")
     add("--length", type=int, metavar="N", help="of held-out sequences, where the model sets none (default: 1024)")

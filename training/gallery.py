@@ -41,7 +41,7 @@ def parse_arguments(argv):
     add = parser.add_argument
     add("bundle", metavar="BUNDLE", help="the bundle's directory")
     add("--dataset", required=True, choices=("mnist", "cifar10", "text"))
-    add("--data", default="data", metavar="DIR", help="where the data lie (default: data)")
+    add("--data", default="data", metavar="DIR", help="directory of the data (default: data)")
     add("--work", default="build/train", metavar="DIR", help="for decoded images (default: build/train)")
     add("--out", required=True, metavar="DIR", help="for the pictures; those that are there are replaced")
     add("--runnel", metavar="PROGRAM", help="serves the bundle while this runs")

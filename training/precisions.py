@@ -50,7 +50,7 @@ def parse_arguments(argv):
         nargs="*",
         help="directories of bundles, DATASET-SIZE, or of published models (default: all of zoo/)",
     )
-    add("--data", default="data", metavar="DIR", help="where the data lie (default: data)")
+    add("--data", default="data", metavar="DIR", help="directory of the data (default: data)")
     add("--work", default="build/train", metavar="DIR", help="for decoded images (default: build/train)")
     add("--first", type=int, default=100, metavar="N", help="sequences of each held-out set (default: 100)")
     encodings = ("utf-8", "utf-16-le")

@@ -9,7 +9,7 @@ DATASET is one of
   copy     the paper's copy task: say again what was said      needs no data
 Data are read from --data DIR; nothing is downloaded.
 
-A run saves itself to --work now and then, and the same command goes on from there. Its steps follow from the seed
+A run saves itself to --work now and then, and the same command continues from there. Its steps follow from the seed
 alone, so a run that was interrupted ends with the same weights (on one machine, bit by bit on a CPU). At the end the
 weights are rounded as they are stored, figures are computed on data held out, and the bundle is written.
 
@@ -48,7 +48,7 @@ EXAMPLES = """examples:
       train.py mnist --softmax --size small --data data --out zoo/mnist-softmax-small
   an RWKV-7 model of the size and length of the small text model:
       train.py text --size small --family rwkv7 --data data --out zoo/text-rwkv7-small
-  go on from a checkpoint, of this program or of the authors':
+  begin with the weights of a checkpoint, of this program or of the authors':
       train.py mnist --size small --start-from weights.pth --lr 5e-4 --data data --out digits
 """
 
@@ -65,7 +65,7 @@ def parse_arguments(argv):
 
 def add_place_flags(add):
     add("dataset", metavar="DATASET", choices=tuple(recipes.RECIPES))
-    add("--data", default="data", metavar="DIR", help="where the data lie (default: data)")
+    add("--data", default="data", metavar="DIR", help="directory of the data (default: data)")
     add("--out", required=True, metavar="DIR", help="the bundle's directory; its files are replaced")
     add(
         "--work",
@@ -99,20 +99,20 @@ def add_recipe_flags(add):
         help="Gated DeltaNet or RWKV-7 in place of the linear transformer; sequences have no last value (text only)",
     )
     add("--layers", type=int, metavar="N")
-    add("--heads", type=int, metavar="N", help="of 32; the width follows")
-    add("--length", type=int, metavar="N", help="inputs of a sequence (text and copy alone)")
-    add("--batch", type=int, metavar="N", help="sequences of a step")
-    add("--lr", type=float, metavar="X", help="learning rate at its peak; AdamW, half a cosine")
-    add("--warmup", type=int, metavar="N", help="steps up to the peak")
-    add("--steps", type=int, metavar="N", help="in all")
+    add("--heads", type=int, metavar="N", help="heads of 32 numbers each, which determine the width")
+    add("--length", type=int, metavar="N", help="inputs of a sequence (only text and copy)")
+    add("--batch", type=int, metavar="N", help="sequences in a step")
+    add("--lr", type=float, metavar="X", help="peak learning rate of AdamW, which then decays like a cosine")
+    add("--warmup", type=int, metavar="N", help="steps until the learning rate is at its peak")
+    add("--steps", type=int, metavar="N", help="steps in all")
     add(
         "--minutes",
         type=float,
         metavar="M",
-        help="in place of --steps: as many as fit, by the speed of the first ones",
+        help="in place of --steps: as many steps as fit in M minutes, by the speed of the first ones",
     )
     add("--seed", type=int, default=1, help="of the weights and of the order of data (default: 1)")
-    add("--start-from", metavar="FILE", help="a checkpoint whose weights to begin with")
+    add("--start-from", metavar="FILE", help="begin with the weights of this checkpoint")
 
 
 def add_running_flags(add):
@@ -124,15 +124,15 @@ def add_running_flags(add):
     )
     add("--threads", type=int, metavar="N", help="of a CPU (default: torch's own choice)")
     add("--compile", action="store_true", help="compile the layers (torch 2.6 or later): slower to start, then faster")
-    add("--save-every", type=float, default=3, metavar="M", help="minutes (default: 3)")
+    add("--save-every", type=float, default=3, metavar="M", help="minutes between two checkpoints (default: 3)")
     add(
         "--pause-after",
         type=float,
         default=math.inf,
         metavar="M",
-        help="minutes after which to save and stop; the same command goes on (exit status 3)",
+        help="save and stop after M minutes, with exit status 3; the same command then continues",
     )
-    add("--fresh", action="store_true", help="start anew, whatever --work holds")
+    add("--fresh", action="store_true", help="ignore the checkpoint in --work and start again")
     add(
         "--evaluate",
         type=int,
@@ -215,7 +215,7 @@ def prepare(args, run, data):
     path = os.path.join(args.work, args.name + ".pth")
     if os.path.exists(path) and not args.fresh:
         training.resume(path)
-        print(f"train.py: goes on at step {training.step:,} of {path}", file=sys.stderr)
+        print(f"train.py: continues at step {training.step:,} of {path}", file=sys.stderr)
     elif args.start_from:
         start_from(training, args.start_from)
     if args.compile:
@@ -270,7 +270,7 @@ def train(argv):
     if training.run["steps"] is None:
         training.calibrate(60 * args.minutes)
     if not training.train(path, 60 * args.save_every, 60 * args.pause_after):
-        print(f"train.py: paused at step {training.step:,}; the same command goes on", file=sys.stderr)
+        print(f"train.py: paused at step {training.step:,}; the same command continues", file=sys.stderr)
         return 3
     tensors = training.tensors(args.dtype)
     report = {
@@ -298,7 +298,7 @@ def main(argv=None):
     try:
         return command.run("train.py", train, argv)
     except KeyboardInterrupt:
-        print("\ntrain.py: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        print("\ntrain.py: interrupted; the same command continues from the last checkpoint", file=sys.stderr)
         return 130
 
 

@@ -493,6 +493,13 @@ void must(cudaError_t error, const char* doing) {
   if (error != cudaSuccess) check(false, failed(error, doing).message().c_str());
 }
 
+// The same, but throws std::bad_alloc if there is no memory.
+void take_memory(cudaError_t error, const char* doing) {
+  if (error != cudaErrorMemoryAllocation) return must(error, doing);
+  (void)cudaGetLastError();
+  throw std::bad_alloc();
+}
+
 class CudaDevice {
  public:
   // Takes ownership of the stream.
@@ -690,21 +697,18 @@ Buffer CudaDevice::allocate(int64_t bytes, Memory memory) {
   void* data = nullptr;
   const size_t size = bytes > 0 ? static_cast<size_t>(bytes) : 1;
   const bool on_host = memory == Memory::kHost;
-  const cudaError_t error =
-      on_host ? cudaHostAlloc(&data, size, cudaHostAllocDefault) : cudaMalloc(&data, size);
-  if (error != cudaSuccess) {
-    (void)cudaGetLastError();
-    if (error != cudaErrorMemoryAllocation) must(error, "taking memory");
-    throw std::bad_alloc();
-  }
+  take_memory(on_host ? cudaHostAlloc(&data, size, cudaHostAllocDefault) : cudaMalloc(&data, size),
+              "taking memory");
   if (on_host) {
     std::memset(data, 0, size);
     return {static_cast<std::byte*>(data), bytes,
             [](std::byte* held, int64_t) { cudaFreeHost(held); }};
   }
-  must(cudaMemsetAsync(data, 0, size, stream_), "zeroing new memory");
-  must(cudaStreamSynchronize(stream_), "zeroing new memory");
-  return {static_cast<std::byte*>(data), bytes, [](std::byte* held, int64_t) { cudaFree(held); }};
+  Buffer buffer(static_cast<std::byte*>(data), bytes,
+                [](std::byte* held, int64_t) { cudaFree(held); });
+  take_memory(cudaMemsetAsync(data, 0, size, stream_), "zeroing new memory");
+  take_memory(cudaStreamSynchronize(stream_), "zeroing new memory");
+  return buffer;
 }
 
 // Launches a script kernel by kernel the first time, because many scripts, such as those of

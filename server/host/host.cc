@@ -89,7 +89,7 @@ void Host::refuse() {
 void Host::end_calls(Duration grace, const std::function<void()>& tend) {
   if (!wait_until_none(grace, tend)) {
     Status status(Code::kUnavailable,
-                  "the server is shutting down and the call had not ended in time; go on with "
+                  "the server is shutting down and the call did not end in time; continue on "
                   "another server");
     context_.calls.end_all(status.with_reason("draining"));
     context_.calls.wait_until_none(kEndedStreams);

@@ -29,7 +29,7 @@ void put_calls(MetricsText& text, const ByModel& models) {
     }
   }
   text.family("runnel_refusals_total", "counter",
-              "Valid calls that were refused or ended for want of something, by what it was.");
+              "Valid calls that were refused or ended because a resource ran out, by resource.");
   for (const auto& [name, figures] : models) {
     for (size_t reason = 0; reason < kReasons.size(); ++reason) {
       const int64_t refused = figures.calls.refused[reason].value();
@@ -53,15 +53,15 @@ void put_times(MetricsText& text, const ByModel& models) {
   using F = const ModelFigures&;
   using H = const Histogram&;
   put_histogram(text, models, "runnel_queue_seconds",
-                "From a call's validation to its admission, of calls that were admitted.",
+                "Time from a call's validation to its admission, of calls that were admitted.",
                 [](F figures) -> H { return figures.engine.queue_time; });
   put_histogram(text, models, "runnel_first_value_seconds",
-                "From the arrival of a call that samples to its first value.",
+                "Time from the arrival of a call that samples to its first value.",
                 [](F figures) -> H { return figures.calls.first_value; });
   put_histogram(text, models, "runnel_value_gap_seconds",
-                "Between two consecutive values of a sample.",
+                "Time between two consecutive values of a sample.",
                 [](F figures) -> H { return figures.engine.value_gap; });
-  put_histogram(text, models, "runnel_step_seconds", "Of a step of the model.",
+  put_histogram(text, models, "runnel_step_seconds", "Duration of a step of the model.",
                 [](F figures) -> H { return figures.engine.step_time; });
   put_histogram(text, models, "runnel_step_rows", "Sequences that a step advanced.",
                 [](F figures) -> H { return figures.engine.step_rows; });
@@ -163,13 +163,13 @@ void put_server(MetricsText& text, const ServerContext& state,
   put_number(text, "runnel_connections", "gauge", "gRPC connections that are open.",
              connections.open);
   put_number(text, "runnel_connections_refused_total", "counter",
-             "gRPC connections that were closed as they came.", connections.refused);
+             "gRPC connections that were closed on arrival.", connections.refused);
   put_number(text, "runnel_received_bytes_total", "counter", "Bytes of messages from clients.",
              state.metrics.received.value());
   put_number(text, "runnel_sent_bytes_total", "counter", "Bytes of messages to clients.",
              state.metrics.sent.value());
   put_number(text, "runnel_storage_errors_total", "counter",
-             "Operations that the store of sessions has not done.",
+             "Operations of the store of sessions that have failed.",
              state.metrics.storage_errors.value());
   put_number(text, "runnel_session_replayed_values_total", "counter",
              "Values that were computed again from logs of sessions.",

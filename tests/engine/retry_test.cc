@@ -139,7 +139,8 @@ TEST(RetryMemory, ARecordKeepsToItsLimitOfBytes) {
       EXPECT_EQ(again->values[0].size(), 10U);
     } else {
       EXPECT_EQ(again->end->to_string(),
-                "ABORTED: the call was too long to be sent again: go on with a new request_id");
+                "ABORTED: the server does not keep all values of a call that is this long, so it "
+                "cannot send them again: use a new request_id");
     }
   }
 }
@@ -452,7 +453,7 @@ TEST(RetryMemory, ARecordOfAStoreKeepsToItsLimitOfBytes) {
   request.stored->before = std::make_shared<CallRecord>(*request.stored->record.lock());
   const auto again = two.generate(request);
   two.run();
-  EXPECT_THAT(again->end->message(), testing::HasSubstr("too long to be sent again"));
+  EXPECT_THAT(again->end->message(), testing::HasSubstr("it cannot send them again"));
 }
 
 }  // namespace

@@ -207,11 +207,11 @@ TEST(Rewind, RefusalsNameTheOldestPosition) {
                    "session 'a' cannot go back to position 29: the oldest that it can go back to "
                    "is 30")
                 .at_field(fields::kPosition));
-  EXPECT_EQ(refused("a", 51),
-            Status(Code::kOutOfRange,
-                   "session 'a' stands at position 50, and goes back to earlier ones only, not to "
-                   "51")
-                .at_field(fields::kPosition));
+  EXPECT_EQ(
+      refused("a", 51),
+      Status(Code::kOutOfRange,
+             "session 'a' is at position 50 and can only go back to an earlier one, not to 51")
+          .at_field(fields::kPosition));
   EXPECT_EQ(refused("a", -1).code(), Code::kInvalidArgument);
   EXPECT_EQ(refused("b", 1).code(), Code::kNotFound);
   EXPECT_EQ(refused("b/c", 1).code(), Code::kInvalidArgument);

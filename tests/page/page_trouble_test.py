@@ -11,6 +11,7 @@ import time
 import unittest
 import urllib.request
 from collections.abc import Callable
+from typing import Any
 
 from browser import COMPLETED, ENDLESS, MANY, PATIENCE, RUNNEL, SHEET, TEXT, BrowserTest, Server, eventually
 from playwright.sync_api import Page, expect
@@ -23,11 +24,11 @@ WAYS: dict[str, Callable[[Page], None]] = {
 }
 WATCHED = 6  # answers with the status, one a second
 MOST_GONE = 8  # models that the server no longer has, whose panels the page keeps
-# Gives the browser expire(), which ends the last request that had 30 s, as if they were over.
+# Gives the browser expire(), which ends the last request that had 30 s or more, as if they were over.
 EXPIRING = """() => {
   const native = AbortSignal.timeout.bind(AbortSignal);
   AbortSignal.timeout = (ms) => {
-    if (ms !== 30000) return native(ms);
+    if (ms < 30000) return native(ms);
     const control = new AbortController();
     window.expire = () => control.abort(new DOMException('', 'TimeoutError'));
     return control.signal;
@@ -99,6 +100,36 @@ class Trouble(BrowserTest):
             self.write(page)
             self.assertFalse(alert.is_visible(), "an error that is over")
 
+    def test_a_transfer_of_a_state_that_hangs_ends_and_can_be_made_again(self) -> None:
+        server = self.serve(models=(TEXT,))
+        with self.window(server) as page:
+            self.write(page)
+            alert = page.get_by_role("alert").filter(has_text="not answered within 600 seconds")
+            page.evaluate(EXPIRING)
+
+            def save() -> pathlib.Path:
+                with page.expect_download() as file:
+                    self.press_button(page, "Save state")
+                return pathlib.Path(file.value.path())
+
+            saved = save()
+            transfers: dict[str, Callable[[], Any]] = {
+                "GET": lambda: self.press_button(page, "Save state"),
+                "PUT": lambda: page.get_by_label("Load state").set_input_files(saved),
+            }
+            for method, transfer in transfers.items():
+                with self.subTest(method):
+                    eventually(lambda: self.is_idle(page), "the end of the transfer before")
+                    page.route(re.compile("/state"), lambda route: None)
+                    with page.expect_request(re.compile("/state")) as request:
+                        transfer()
+                    self.assertEqual(request.value.method, method)
+                    page.evaluate("expire()")
+                    alert.wait_for()
+                    page.unroute(re.compile("/state"))
+                    save()
+                    self.assertFalse(alert.is_visible(), "an error that is over")
+
     def test_an_idle_page_costs_the_server_little(self) -> None:
         # At most 2% of one core, so a page costs other streams no more than that.
         server = self.serve()
@@ -135,6 +166,26 @@ class Trouble(BrowserTest):
             self.assertEqual(ended, [], "the session of the text")
             with page.expect_request(lambda asked: asked.method == "DELETE"):
                 names[:] = ["newest"]
+            page.unroute_all(behavior="wait")
+
+    def test_a_model_of_another_kind_under_its_name_gets_other_panels(self) -> None:
+        server = self.serve(models=(TEXT,))
+        with urllib.request.urlopen(f"{server.url}/v1/status", timeout=PATIENCE) as answer:
+            status = json.load(answer)
+        [model] = status["models"]
+        changed = {"numerics": "another"}
+        with self.window(server) as page:
+            text = self.write(page)
+            page.route(
+                f"{server.url}/v1/status",
+                lambda route: route.fulfill(json={**status, "models": [{**model, **changed}]}),
+            )
+            page.locator("#facts", has_text="another").wait_for()
+            self.assertEqual(self.text(page), text, "panels that still fit")
+            changed["has_chat"] = True
+            page.get_by_role("heading", name="Chat", exact=True).wait_for()
+            self.assertIn("text and chat", page.locator(".model").inner_text())
+            self.assertTrue(page.get_by_role("radio").is_checked())
             page.unroute_all(behavior="wait")
 
     def test_a_small_server_draws_as_many_pictures_as_it_has_sessions(self) -> None:

@@ -308,7 +308,7 @@ class SessionTest(ServedTest):
             session.feed("x" * 100)
             with self.assertRaisesRegex(errors.OutOfRange, "the oldest that it can go back to is 37"):
                 session.rewind(36)
-            with self.assertRaisesRegex(errors.OutOfRange, "stands at position 101"):
+            with self.assertRaisesRegex(errors.OutOfRange, "is at position 101"):
                 session.rewind(102)
 
     def test_an_error_in_the_block_is_raised_and_the_session_deleted(self):

@@ -5,6 +5,7 @@
 const kStreams = 4;
 const kStatusTimeout = 5000;
 const kShortTimeout = 30000;  // ms, of what is answered at once
+const kFileTimeout = 600000;
 const kLongestFrame = 200;
 const kFrame = 16;  // ms for which events are taken until the browser draws and hears its user
 
@@ -112,15 +113,17 @@ const json = async (answer) => (await answer).json().catch(lost);
 const text = (value) => JSON.stringify(value);
 
 export const status = () => json(ask('GET', '/v1/status', { signal: AbortSignal.timeout(kStatusTimeout) }));
-// A request that is answered within `timeout` ms.
-const short = (method, path, body, timeout = kShortTimeout) => shorts.run(async () => {
+// A request that ends within `timeout` ms. `make` makes it with a signal.
+const timed = (lane, timeout, make) => lane.run(async () => {
   const signal = AbortSignal.timeout(timeout);
   try {
-    return await json(ask(method, path, { body, signal }));
+    return await make(signal);
   } catch (error) {
     throw signal.aborted && error instanceof LostServer ? new SlowServer(timeout) : error;
   }
 });
+const short = (method, path, body, timeout = kShortTimeout) =>
+  timed(shorts, timeout, (signal) => json(ask(method, path, { body, signal })));
 export const get = (path) => short('GET', path);
 export const post = (path, body, timeout) => short('POST', path, text(body), timeout);
 export const remove = (path) => short('DELETE', path);
@@ -129,9 +132,10 @@ export function removeAtEnd(path) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   fetch(path, { method: 'DELETE', headers, keepalive: true }).catch(() => {});
 }
-export const readFile = (path) => streams.run(async () => (await ask('GET', path)).arrayBuffer().catch(lost));
-export const writeFile = (path, body) =>
-  streams.run(() => json(ask('PUT', path, { body, type: 'application/octet-stream' })));
+export const readFile = (path) =>
+  timed(streams, kFileTimeout, async (signal) => (await ask('GET', path, { signal })).arrayBuffer().catch(lost));
+export const writeFile = (path, body) => timed(streams, kFileTimeout, (signal) =>
+  json(ask('PUT', path, { body, type: 'application/octet-stream', signal })));
 
 // Lets the browser draw and hear its user. The stream waits until then, so a server that is faster than
 // the page cannot flood it.

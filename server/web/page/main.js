@@ -12,6 +12,7 @@ const kMostGone = 8;  // models that the server no longer has and may have again
 const strip = new Strip(find('strip'));
 let chosen = null;   // the name of a model
 let served = [];     // the models of the last status
+let kind = '';       // of the chosen model, as the panels show it
 let panels = null;   // of the chosen model: {elements, opened(), returned(), close(), leave()}
 const made = new Map();  // panels by what they are of, so that sessions outlast a look at another model
 let isLost = false;
@@ -41,7 +42,7 @@ function facts(model) {
 
 function showModels(models) {
   served = models;
-  const names = models.map((model) => model.id).join('\n');
+  const names = models.map((model) => `${model.id} ${kindOf(model)}`).join('\n');
   const list = find('models');
   if (list.dataset.names !== names) {
     list.dataset.names = names;
@@ -60,7 +61,7 @@ function panelsOf(model) {
   return model.image ? picturePanels(model) : textPanels(model);
 }
 
-const keyOf = (model) => [model.id, model.numerics, model.state_bytes, model.max_length].join(' ');
+const keyOf = (model) => [model.id, kindOf(model), model.numerics, model.state_bytes, model.max_length].join(' ');
 
 // Drops the panels used longest ago of models that the server no longer has, so that reloads do not fill the memory.
 function dropGone() {
@@ -74,6 +75,7 @@ function dropGone() {
 
 function choose(model) {
   chosen = model.id;
+  kind = kindOf(model);
   panels?.close();
   dropGone();
   const key = keyOf(model);
@@ -91,7 +93,9 @@ function showStatus(status) {
   find('version').textContent = `runnel ${status.version}`;
   showModels(status.models);
   const model = status.models.find((each) => each.id === chosen);
-  if (model) facts(model);
+  // A model of another kind under this name needs other panels. Otherwise these stay, with what they show.
+  if (model && kindOf(model) !== kind) choose(model);
+  else if (model) facts(model);
   else if (status.models.length > 0) {
     choose(status.models.find((each) => each.image?.channels === 1) ?? status.models[0]);
   }

@@ -115,7 +115,8 @@ std::pair<float, int> rotary_of(const std::string& model, const Json& keys) {
 TEST(HybridPublished, RotaryAnglesAreThoseOfTransformers) {
   const int whole =
       std::get<HybridSpec>(read_published("hybrid_falcon_h1").spec()->model).head_size;
-  // The defaults of the classes.
+  // The defaults of the classes in transformers 5. Version 4 had 1e5 for Falcon-H1, but every file
+  // that it wrote has the key.
   EXPECT_EQ(rotary_of("hybrid_falcon_h1", Json::object()), (std::pair{1e4F, whole}));
   EXPECT_EQ(rotary_of("hybrid_qwen3_5", Json::object()).first, 1e4F);
   EXPECT_EQ(rotary_of("hybrid_lfm2", Json::object()).first, 1e6F);
