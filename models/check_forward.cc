@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <span>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -31,15 +33,15 @@ std::vector<int32_t> some_values(const Spec& spec) {
   return values;
 }
 
-Result<float> score(Model& model, int32_t value) {
-  const Row row = {0, {&value, 1}, Want::kScores};
-  std::vector<Emitted> emitted;
+// Scores the values, and appends their log-probabilities.
+Status score(Model& model, std::span<const int32_t> values, std::vector<Emitted>& scores) {
+  const Row row = {0, values, Want::kScores};
   const Ticket ticket = model.submit({&row, 1}, 1);
   const TimePoint end = std::chrono::steady_clock::now() + kAtMost;
   for (;;) {
-    const Result<bool> done = model.collect(ticket, emitted);
+    const Result<bool> done = model.collect(ticket, scores);
     if (!done.ok()) return done.status();
-    if (*done) return emitted.at(0).log_prob;
+    if (*done) return {};
     if (std::chrono::steady_clock::now() > end) {
       return Status(Code::kInternal, "the device did not answer within a minute");
     }
@@ -74,14 +76,20 @@ Status check_forward(Model& model) {
   Control first;
   first.pending = values[0];
   model.set(0, first, true);
-  for (size_t i = 1; i < values.size(); ++i) {
-    const Result<float> log_prob = score(model, values[i]);
-    if (!log_prob.ok()) return log_prob.status();
-    if (std::isfinite(*log_prob) && *log_prob > kLeast) continue;
-    return overflows("the log-probability of value " + std::to_string(values[i]) + " at position " +
-                     std::to_string(i) + " is " + std::to_string(*log_prob));
+  const std::span<const int32_t> scored = std::span(values).subspan(1);
+  const auto most = static_cast<size_t>(model.limits().values);  // of one submit
+  std::vector<Emitted> scores;
+  for (size_t at = 0; at < scored.size(); at += most) {
+    const auto piece = scored.subspan(at, std::min(most, scored.size() - at));
+    if (Status s = score(model, piece, scores); !s.ok()) return s;
   }
-  const int64_t inputs = std::ssize(values) - 1;
+  for (size_t i = 0; i < scored.size(); ++i) {
+    const float log_prob = scores.at(i).log_prob;
+    if (std::isfinite(log_prob) && log_prob > kLeast) continue;
+    return overflows("the log-probability of value " + std::to_string(scored[i]) + " at position " +
+                     std::to_string(i + 1) + " is " + std::to_string(log_prob));
+  }
+  const int64_t inputs = std::ssize(scored);
   const std::string part = part_that_overflows(model, inputs);
   if (!part.empty()) {
     return overflows("the state's part '" + part + "' overflows after " + std::to_string(inputs) +

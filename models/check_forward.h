@@ -7,7 +7,7 @@
 
 namespace runnel {
 
-// Scores a few values from an empty state, in slot 0, one step for each value.
+// Scores a few values from an empty state, in slot 0, if possible in one step.
 // - INVALID_ARGUMENT if a log-probability or a number of the state is not finite, or if a
 //   log-probability is one that no trained model gives.
 // - INTERNAL if the device fails or does not answer within a minute.

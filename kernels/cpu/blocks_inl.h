@@ -30,6 +30,30 @@ inline float number_of(int32_t bits) {
   return x;
 }
 
+// Writes the integers of a run as two words for each four of them.
+inline void put_words(const int32_t* v, int32_t* words) {
+  constexpr int kGroups = kStepInputs / 4;
+  if (kPlanes) {
+    // Bytes: v = 256 * upper + lower. A word has the lower ones, the next the upper ones.
+    alignas(64) int8_t lower[kStepInputs], upper[kStepInputs];
+    for (int i = 0; i < kStepInputs; ++i) {
+      const int32_t high = (v[i] + 128) >> 8;
+      lower[i] = static_cast<int8_t>(v[i] - 256 * high);
+      upper[i] = static_cast<int8_t>(high);
+    }
+    for (int i = 0; i < kGroups; ++i) {
+      __builtin_memcpy(words + 2 * i, lower + 4 * i, 4);
+      __builtin_memcpy(words + 2 * i + 1, upper + 4 * i, 4);
+    }
+  } else {
+    // 16-bit numbers. A word has the first and the third of four, the next the second and fourth.
+    for (int i = 0; i < kGroups; ++i, v += 4) {
+      words[2 * i] = (v[0] & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(v[2]) << 16);
+      words[2 * i + 1] = (v[1] & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(v[3]) << 16);
+    }
+  }
+}
+
 // Converts the inputs of one run. `count` inputs exist; the others are zeros.
 void round_run(const float* x, int count, int32_t* run) {
   constexpr float kWhole = 0x1.8p23F;    // a number added to it is rounded to an integer
@@ -37,7 +61,11 @@ void round_run(const float* x, int count, int32_t* run) {
   constexpr int32_t kNone = 0x7f800000;  // infinity; NaNs are above it
   alignas(64) float in[kStepInputs] = {};
   alignas(64) int32_t v[kStepInputs];
-  for (int i = 0; i < count; ++i) in[i] = x[i];
+  if (count == kStepInputs) {
+    __builtin_memcpy(in, x, sizeof(in));
+  } else {
+    for (int i = 0; i < count; ++i) in[i] = x[i];
+  }
   int32_t most = 0;
   for (int i = 0; i < kStepInputs; ++i) {
     const int32_t size = bits_of(in[i]) & 0x7fffffff;
@@ -65,22 +93,7 @@ void round_run(const float* x, int count, int32_t* run) {
   run[3] = -128 * latter;
   run[4] = -128 * (first + latter);
   run[5] = -8 * (first + latter);
-  if (kPlanes) {
-    // Bytes: v = 256 * upper + lower.
-    auto* bytes = reinterpret_cast<int8_t*>(run + kFirstInput);
-    for (int i = 0; i < kStepInputs; ++i) {
-      const int32_t upper = (v[i] + 128) >> 8;
-      int8_t* const group = bytes + i / 4 * 8 + i % 4;
-      group[0] = static_cast<int8_t>(v[i] - 256 * upper);
-      group[4] = static_cast<int8_t>(upper);
-    }
-  } else {
-    // 16-bit numbers. Each group of four inputs has the order first, third, second, fourth.
-    auto* numbers = reinterpret_cast<int16_t*>(run + kFirstInput);
-    for (int i = 0; i < kStepInputs; ++i) {
-      numbers[i / 4 * 4 + i % 2 * 2 + i % 4 / 2] = static_cast<int16_t>(v[i]);
-    }
-  }
+  put_words(v, run + kFirstInput);
 }
 
 // Converts x [rows, in] to integers, [rows][runs][kRunWords].

@@ -15,8 +15,8 @@ namespace {
 // about 10 ms of work. With fewer, a reload on a busy server would wait for many more steps.
 constexpr int64_t kWeightsOfAThread = int64_t{2} << 20;
 
-// The number of words of a row that are transposed at a time: a cache line.
-constexpr int64_t kSlice = 16;
+// The number of words of a row that are transposed at a time: four cache lines.
+constexpr int64_t kSlice = 64;
 
 int64_t divide_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
@@ -56,6 +56,28 @@ void read_words(const HostTensor& weight, int64_t row, int64_t word, bool pairs,
   }
 }
 
+// Writes columns of `slices`, the words of kLanes rows, as rows that are `stride` words apart, four
+// of them at a time.
+using Words = float __attribute__((vector_size(16)));
+constexpr int64_t kLanes = 4;
+void transpose(const float (&slices)[kLanes][kSlice], int64_t count, float* to, int64_t stride) {
+  for (int64_t i = 0; i < count; i += kLanes) {
+    Words row[kLanes];
+    for (int64_t lane = 0; lane < kLanes; ++lane) std::memcpy(&row[lane], slices[lane] + i, 16);
+    const Words low[2] = {__builtin_shufflevector(row[0], row[1], 0, 4, 1, 5),
+                          __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5)};
+    const Words high[2] = {__builtin_shufflevector(row[0], row[1], 2, 6, 3, 7),
+                           __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7)};
+    const Words column[kLanes] = {__builtin_shufflevector(low[0], low[1], 0, 1, 4, 5),
+                                  __builtin_shufflevector(low[0], low[1], 2, 3, 6, 7),
+                                  __builtin_shufflevector(high[0], high[1], 0, 1, 4, 5),
+                                  __builtin_shufflevector(high[0], high[1], 2, 3, 6, 7)};
+    for (int64_t j = 0; j < std::min(kLanes, count - i); ++j) {
+      std::memcpy(to + (i + j) * stride, &column[j], 16);
+    }
+  }
+}
+
 // [panel][words][panel width].
 void pack_words(const HostTensor& weight, const Kernels& kernels, CpuThreads& threads, Arena& arena,
                 Weight& packed) {
@@ -73,11 +95,12 @@ void pack_words(const HostTensor& weight, const Kernels& kernels, CpuThreads& th
     float* const to = packed.panels.as<float>() + panel * words * width;
     for (int64_t word = 0; word < words; word += kSlice) {
       const int64_t count = std::min(kSlice, words - word);
-      for (int64_t lane = 0; lane < rows.count; ++lane) {
-        float slice[kSlice] = {};
-        read_words(weight, rows.first + lane, word, pairs, kernels, slice);
-        float* const column = to + word * width + lane;
-        for (int64_t i = 0; i < count; ++i) std::memcpy(column + i * width, slice + i, 4);
+      for (int64_t lane = 0; lane < rows.count; lane += kLanes) {
+        float slices[kLanes][kSlice] = {};
+        for (int64_t i = 0; i < std::min(kLanes, rows.count - lane); ++i) {
+          read_words(weight, rows.first + lane + i, word, pairs, kernels, slices[i]);
+        }
+        transpose(slices, count, to + word * width + lane, width);
       }
     }
   });

@@ -23,11 +23,12 @@ T load(const std::byte* from) {
 // Whether all exponent bits are set in any of the elements.
 template <typename T>
 bool any_with(const std::byte* from, int64_t elements, T exponent) {
-  bool any = false;
+  T any = 0;
   for (int64_t i = 0; i < elements; ++i) {
-    any |= (load<T>(from + i * static_cast<int64_t>(sizeof(T))) & exponent) == exponent;
+    const T bits = load<T>(from + i * static_cast<int64_t>(sizeof(T))) & exponent;
+    any |= bits == exponent ? T{1} : T{0};
   }
-  return any;
+  return any != 0;
 }
 
 // The index of the first such element. Blocks are examined as a whole: without an exit from the

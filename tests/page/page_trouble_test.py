@@ -173,7 +173,7 @@ class Trouble(BrowserTest):
         with urllib.request.urlopen(f"{server.url}/v1/status", timeout=PATIENCE) as answer:
             status = json.load(answer)
         [model] = status["models"]
-        changed = {"numerics": "another"}
+        changed: dict[str, object] = {"numerics": "another"}
         with self.window(server) as page:
             text = self.write(page)
             page.route(
