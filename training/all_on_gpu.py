@@ -45,7 +45,7 @@ def parse_arguments(argv):
     parser = command.Parser("all_on_gpu.py", __doc__, EXAMPLES)
     add = parser.add_argument
     add("--data", default="data", metavar="DIR", help="directory of the data (default: data)")
-    add("--out", required=True, metavar="DIR", help="directory in which each bundle gets one of its own")
+    add("--out", required=True, metavar="DIR", help="directory of the bundles, each in a subdirectory")
     add("--work", default="build/train", metavar="DIR", help="for checkpoints (default: build/train)")
     add("--minutes", type=float, default=24, metavar="M", help="of training in all (default: 24)")
     add("--this-call", type=float, metavar="M", help="minutes after which this call pauses")

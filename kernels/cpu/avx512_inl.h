@@ -71,8 +71,8 @@ inline Reg load_half(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
-constexpr int kBlockRows = 8, kBothHalves = 4;
 // Integers, for blocks_inl.h.
+constexpr int kBlockRows = 8, kBothHalves = 4;
 using Ints = __m512i;
 inline Ints no_ints() { return _mm512_setzero_si512(); }
 inline Ints same_ints(int32_t x) { return _mm512_set1_epi32(x); }

@@ -2,7 +2,7 @@
 // of a run of 32 products is exact, and the sums of runs are added in ascending order. Included
 // inside an anonymous namespace by isa_*.cc, after step32_inl.h. Before that, isa_*.cc defines
 // Ints, a vector of kLanes integers, with its operations, and:
-// - kPlanes: whether inputs are stored as bytes (round_run()).
+// - kPlanes: whether inputs are stored as bytes (put_words()).
 // - kBlockRows: the most rows that are multiplied by a panel while its weights are in registers.
 // - kBothHalves: with more rows, the registers have no room for the sums of both halves of a panel.
 // No include guard and no includes: see isa.h.
@@ -15,6 +15,9 @@
 // - t = (float(sum of q v) * power) * scale. With a minimum, t = t - (float(sum of v) * power) *
 //   minimum. Then c = c + t. Each operation rounds, and denormals count as zero.
 // An output is c, which starts from +0, plus its bias.
+
+// make_room_for() (products.cc) reserves kStepInputs words for each run.
+static_assert(kRunWords <= kStepInputs);
 
 // Prefetch distance in a panel, in bytes.
 constexpr int64_t kBlocksAhead = 2048;

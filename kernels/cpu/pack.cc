@@ -56,8 +56,9 @@ void read_words(const HostTensor& weight, int64_t row, int64_t word, bool pairs,
   }
 }
 
-// Writes columns of `slices`, the words of kLanes rows, as rows that are `stride` words apart, four
-// of them at a time.
+// `slices` has words of kLanes rows, with zeros for rows that do not exist. Writes word i of all
+// these rows to `to + i * stride`, for the first `count` words. The width of a panel is a multiple
+// of kLanes.
 using Words = float __attribute__((vector_size(16)));
 constexpr int64_t kLanes = 4;
 void transpose(const float (&slices)[kLanes][kSlice], int64_t count, float* to, int64_t stride) {

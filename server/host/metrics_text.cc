@@ -29,7 +29,7 @@ void put_calls(MetricsText& text, const ByModel& models) {
     }
   }
   text.family("runnel_refusals_total", "counter",
-              "Valid calls that were refused or ended because a resource ran out, by resource.");
+              "Valid calls refused or ended because the server lacked a resource, by reason.");
   for (const auto& [name, figures] : models) {
     for (size_t reason = 0; reason < kReasons.size(); ++reason) {
       const int64_t refused = figures.calls.refused[reason].value();

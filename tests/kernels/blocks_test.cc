@@ -155,7 +155,8 @@ TEST_P(Blocks, SumsMatchTheDocumentedRule) {
     const auto least = static_cast<int>(format_of(type).elements);
     for (const auto& [rows, in, out] :
          {std::array{1, 512, 70}, std::array{5, 256, 33}, std::array{70, 256, 8},
-          std::array{3, least, 1}, std::array{1, 2304, 9}, std::array{4, 1280, 17}}) {
+          std::array{3, least, 1}, std::array{1, 2304, 9}, std::array{4, 1280, 17},
+          std::array{8, 256, 33}}) {
       const Layer layer(type, rows, in, out);
       expect_same(layer.run(backend()), by_the_rule(layer));
     }
@@ -277,7 +278,7 @@ TEST(BlockForms, TheInstructionForBytesChangesNoBit) {
   const auto backend = make_backend(Isa::kAvx512, 1);
   for (const StoredType type : kTypes) {
     SCOPED_TRACE(format_of(type).name);
-    for (const int rows : {1, 2, 3, 4, 5, 9}) {
+    for (int rows = 1; rows <= 9; ++rows) {
       const Layer layer(type, rows, 512, 70);
       const Weight packed = backend->pack({layer.weight.data(), 70, 512, DType::kF32, type},
                                           {layer.bias.data(), 1, 70}, Precision::kBlocks);

@@ -7,7 +7,7 @@
 namespace runnel {
 namespace {
 
-constexpr int kRows = 2100;  // panels of every width, and part of one
+constexpr int kRows = 2101;  // panels of every width, and part of one
 constexpr int kCols = 256;
 
 std::vector<std::byte> contents_of(const Buffer& buffer) {
@@ -43,7 +43,7 @@ void expect_same_with_all_threads(HostTensor weight, Precision precision) {
 TEST(Pack, PlainNumbers) {
   const std::vector<float> numbers = random_floats(int64_t{kRows} * kCols, 2);
   const std::vector<uint16_t> halves = bf16_of(numbers);
-  for (const int cols : {kCols, 33}) {  // 33: odd, and one word more than two cache lines
+  for (const int cols : {kCols, 129}) {  // 129: odd, and one word more than two slices
     const HostTensor fp32 = {numbers.data(), kRows, cols};
     const HostTensor bf16 = {halves.data(), kRows, cols, DType::kBF16};
     for (const Precision precision : {Precision::kFp32, Precision::kBf16, Precision::kInt8}) {
@@ -73,7 +73,7 @@ TEST(Pack, Blocks) {
 
 // Word k of output `out` of a panel is at [k][out].
 TEST(Pack, WordsOfAPanelAreTransposed) {
-  const int rows = 70, cols = 41;
+  const int rows = 70, cols = 137;  // several slices, the last not of whole vectors
   const int words = (cols + 1) / 2;
   const int width = cpu::portable_kernels().panel;
   const std::vector<float> numbers = random_floats(int64_t{rows} * cols, 4);

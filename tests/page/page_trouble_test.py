@@ -24,7 +24,7 @@ WAYS: dict[str, Callable[[Page], None]] = {
 }
 WATCHED = 6  # answers with the status, one a second
 MOST_GONE = 8  # models that the server no longer has, whose panels the page keeps
-# Gives the browser expire(), which ends the last request that had 30 s or more, as if they were over.
+# Gives the browser expire(), which ends the last request that had 30 s or more, as if its time were over.
 EXPIRING = """() => {
   const native = AbortSignal.timeout.bind(AbortSignal);
   AbortSignal.timeout = (ms) => {

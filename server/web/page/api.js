@@ -5,7 +5,7 @@
 const kStreams = 4;
 const kStatusTimeout = 5000;
 const kShortTimeout = 30000;  // ms, of what is answered at once
-const kFileTimeout = 600000;
+const kFileTimeout = 600000;  // ms, of a state that is saved or loaded
 const kLongestFrame = 200;
 const kFrame = 16;  // ms for which events are taken until the browser draws and hears its user
 
