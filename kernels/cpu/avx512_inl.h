@@ -72,7 +72,7 @@ inline Reg load_half(const std::byte* p) {
 }
 
 // Integers, for blocks_inl.h.
-constexpr int kBlockRows = 8, kBothHalves = 4;
+constexpr int kBlockRows = 8, kBothHalves = 2;
 using Ints = __m512i;
 inline Ints no_ints() { return _mm512_setzero_si512(); }
 inline Ints same_ints(int32_t x) { return _mm512_set1_epi32(x); }

@@ -21,6 +21,8 @@ static_assert(kRunWords <= kStepInputs);
 
 // Prefetch distance in a panel, in bytes.
 constexpr int64_t kBlocksAhead = 2048;
+// The most bytes of a panel that stays in the L2 cache together with the next one.
+constexpr int64_t kMostAhead = 512 << 10;
 
 inline int32_t bits_of(float x) {
   int32_t bits;
@@ -144,6 +146,7 @@ RUNNEL_INLINE Ints integers_of(Ints nibbles) {
 template <BlockLayout kLayout, int kN>
 RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* words,
                            const RunScales& scales, Reg (&sum)[kN][2], int j) {
+  static_assert(kLayout.offset == 0 || kLayout.offset == 8 || kLayout.offset == 128);
   constexpr int kParts = kLayout.halves ? 2 : 1;
   constexpr int kVectors = kLayout.vectors() / kParts;  // of a part
   Reg t[kN];
@@ -252,9 +255,9 @@ template <BlockLayout kLayout>
       const int end = static_cast<int>(int64_t{rows} * (block + 1) / blocks);
       const bool is_last = panel + 1 == panel_end;
       // A block that reads the panel twice has time to prefetch the whole next panel.
-      const bool reads_twice = blocks == 1 && rows > kBothHalves && !is_last;
+      const bool takes_next = blocks == 1 && rows > kBothHalves && bytes <= kMostAhead && !is_last;
       const Ahead next =
-          reads_twice ? Ahead{w + bytes, bytes} : part_of_next(w, bytes, block, blocks, is_last);
+          takes_next ? Ahead{w + bytes, bytes} : part_of_next(w, bytes, block, blocks, is_last);
       block_rows<kLayout, kBlockRows>(args, end - begin, begin, panel, next);
     }
   }

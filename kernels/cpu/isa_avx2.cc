@@ -107,7 +107,7 @@ inline Ints looked_up(Ints nibbles, const uint8_t* table) {
 // float(x), rounded to nearest.
 inline Reg to_numbers(Ints x) { return _mm256_cvtepi32_ps(x); }
 constexpr bool kPlanes = false;
-constexpr int kBlockRows = 4, kBothHalves = 1;
+constexpr int kBlockRows = 6, kBothHalves = 1;
 // Adds the products of the four unsigned bytes of each word and four integers.
 inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
   const Ints mask = _mm256_set1_epi32(0x00ff00ff);
@@ -115,6 +115,8 @@ inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
   const Ints odd_bytes = _mm256_and_si256(_mm256_srli_epi32(bytes, 8), mask);
   sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(even_bytes, _mm256_set1_epi32(x[0])));
   sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(odd_bytes, _mm256_set1_epi32(x[1])));
+  // Without this, the compiler first multiplies all, and stores the products on the stack.
+  asm("" : "+x"(sums[0]), "+x"(sums[1]));
 }
 inline Ints sum_of(const Ints (&sums)[2]) { return _mm256_add_epi32(sums[0], sums[1]); }
 

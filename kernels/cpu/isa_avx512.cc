@@ -27,6 +27,8 @@ inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
   const Ints odd_bytes = _mm512_and_si512(_mm512_srli_epi32(bytes, 8), mask);
   sums[0] = _mm512_add_epi32(sums[0], _mm512_madd_epi16(even_bytes, _mm512_set1_epi32(x[0])));
   sums[1] = _mm512_add_epi32(sums[1], _mm512_madd_epi16(odd_bytes, _mm512_set1_epi32(x[1])));
+  // Without this, the compiler first multiplies all, and stores the products on the stack.
+  asm("" : "+v"(sums[0]), "+v"(sums[1]));
 }
 inline Ints sum_of(const Ints (&sums)[2]) { return _mm512_add_epi32(sums[0], sums[1]); }
 

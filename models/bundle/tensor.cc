@@ -23,7 +23,7 @@ T load(const std::byte* from) {
 // Whether all exponent bits are set in any of the elements.
 template <typename T>
 bool any_with(const std::byte* from, int64_t elements, T exponent) {
-  T any = 0;
+  T any = 0;  // of the elements' type, so that the compiler uses vectors
   for (int64_t i = 0; i < elements; ++i) {
     const T bits = load<T>(from + i * static_cast<int64_t>(sizeof(T))) & exponent;
     any |= bits == exponent ? T{1} : T{0};

@@ -93,7 +93,7 @@ class Trouble(BrowserTest):
             with page.expect_request(sessions):
                 self.press_button(page, "Write")
             page.evaluate("expire()")
-            alert = page.get_by_role("alert").filter(has_text="not answered within 30 seconds")
+            alert = page.get_by_role("alert").filter(has_text="not answered completely within 30 seconds")
             alert.wait_for()
             self.assertIn("try again", alert.inner_text())
             page.unroute(sessions)
@@ -104,7 +104,7 @@ class Trouble(BrowserTest):
         server = self.serve(models=(TEXT,))
         with self.window(server) as page:
             self.write(page)
-            alert = page.get_by_role("alert").filter(has_text="not answered within 600 seconds")
+            alert = page.get_by_role("alert").filter(has_text="not answered completely within 600 seconds")
             page.evaluate(EXPIRING)
 
             def save() -> pathlib.Path:

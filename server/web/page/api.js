@@ -72,7 +72,7 @@ class LostServer extends Error {
 
 class SlowServer extends Error {
   constructor(timeout) {
-    super(`The server has not answered within ${timeout / 1000} seconds.`);
+    super(`The server has not answered completely within ${timeout / 1000} seconds.`);
     this.name = 'SlowServer';
     this.remedy = 'It may be too busy. Wait a moment, then try again.';
   }
