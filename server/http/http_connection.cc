@@ -222,10 +222,14 @@ bool HttpConnection::parse_some() {
   const bool too_long =
       static_cast<int64_t>(in_head ? head_bytes_ + unparsed : unparsed) > limits_.header_bytes;
   if (too_long || error == http::error::header_limit) {
-    const std::string most = std::to_string(limits_.header_bytes) + " bytes; send fewer";
-    const bool in_first_line = in_head && head_bytes_ == 0;
-    refuse(in_first_line ? HttpRefusal{414, "the request line has more than " + most}
-                         : HttpRefusal{431, "the headers have more than " + most});
+    // A line that came in several parts may be complete, although the parser has not consumed it.
+    const bool in_first_line = in_head && head_bytes_ == 0 &&
+                               pending_.find('\n') >= static_cast<size_t>(limits_.header_bytes);
+    const std::string what = in_first_line ? "the request line has"
+                             : in_head     ? "the request line and the headers have"
+                                           : "the line of a chunk or the trailer has";
+    refuse({in_first_line ? 414 : 431,
+            what + " more than " + std::to_string(limits_.header_bytes) + " bytes; send fewer"});
     return true;
   }
   if (needs_more && has_bare_newline(pending_)) {
