@@ -92,8 +92,8 @@ class LoadRun::Call final : public grpc::ClientReadReactor<v1::GenerateResponse>
     if (options.values_per_message > 0) {
       request_.mutable_delivery()->set_max_values(options.values_per_message);
     }
-    if (options.max_queue_time > 0) {
-      *request_.mutable_max_queue_time() = wire_duration(options.max_queue_time);
+    if (options.max_queue_time) {
+      *request_.mutable_max_queue_time() = wire_duration(*options.max_queue_time);
     }
   }
 

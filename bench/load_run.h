@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct LoadRunOptions {
   Duration stall{};                // how long a call that stalls does not read
   int most_open = 0;               // while this many are open, calls that are due are dropped
   int values_per_message = 0;      // maximum; 0: the server's default
-  double max_queue_time = 0;       // seconds that a call may wait for a state
+  // Seconds that a call may wait for a state. None: the server's default.
+  std::optional<double> max_queue_time;
 };
 
 struct RunProgress {

@@ -30,7 +30,7 @@ struct GenerateOptions {
   std::string session, from;  // where to continue from: a session, a stored state
   bool keep = false;
   int top_log_probs = 0;
-  double max_queue_time = 0;  // seconds to wait for a state
+  std::optional<double> max_queue_time;  // seconds to wait for a state; none: the server's default
   bool json = false;
   double timeout = 3600;  // seconds
 };

@@ -85,12 +85,12 @@ void add_timeout(const Command& command, double& timeout, const std::string& wha
   command.flag("--timeout", timeout, "Seconds " + what).check(seconds_from(0.001)).shows_default();
 }
 
-void add_max_queue_time(const Command& command, double& seconds) {
+void add_max_queue_time(const Command& command, std::optional<double>& seconds) {
   command
       .flag("--max-queue-time", seconds,
-            "Seconds that a call may wait for a free state; 0: it is refused at once")
-      .between(0.0, 3600.0)
-      .shows_default();
+            "Seconds that a call may wait for a free state; 0: it is refused at once (default: the "
+            "server decides)")
+      .between(0.0, 3600.0);
 }
 
 std::string check_server(const std::string& text) { return check_server_address(text).message(); }

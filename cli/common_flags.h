@@ -1,6 +1,7 @@
 // Flags that several commands share, and their checks.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/flags.h"
@@ -17,7 +18,7 @@ void add_json(const Command& command, bool& json);
 void add_timeout(const Command& command, double& timeout, const std::string& what);
 
 // Adds --max-queue-time: how long a call may wait for a state.
-void add_max_queue_time(const Command& command, double& seconds);
+void add_max_queue_time(const Command& command, std::optional<double>& seconds);
 
 // Checks of a flag's value (flags.h).
 std::string check_server(const std::string& text);

@@ -249,6 +249,7 @@ template Flag Command::flag(const std::string&, std::optional<int>&, const std::
 template Flag Command::flag(const std::string&, std::optional<int64_t>&, const std::string&) const;
 template Flag Command::flag(const std::string&, std::optional<uint64_t>&, const std::string&) const;
 template Flag Command::flag(const std::string&, std::optional<float>&, const std::string&) const;
+template Flag Command::flag(const std::string&, std::optional<double>&, const std::string&) const;
 template Flag Command::flag(const std::string&, std::vector<std::string>&,
                             const std::string&) const;
 template Flag Command::flag(const std::string&, std::vector<int>&, const std::string&) const;

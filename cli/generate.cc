@@ -111,8 +111,8 @@ void fill_request(const GenerateOptions& options, const Plan& plan, v1::Generate
   fill_sampling(options.sampling, *request.mutable_sampling());
   if (options.top_log_probs > 0) request.set_top_log_probs(options.top_log_probs);
   if (options.keep) request.set_keep(true);
-  if (options.max_queue_time > 0) {
-    *request.mutable_max_queue_time() = wire_duration(options.max_queue_time);
+  if (options.max_queue_time) {
+    *request.mutable_max_queue_time() = wire_duration(*options.max_queue_time);
   }
   if (plan.model.image) {
     // Nobody reads pixel by pixel. Fewer messages leave more of the machine to the model.

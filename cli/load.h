@@ -1,6 +1,7 @@
 // The command load: sends many calls to a server and reports their outcomes.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,7 @@ struct LoadOptions {
   int connections = 4;
   int most_open = 4096;
   int values_per_message = 0;
-  double max_queue_time = 0;  // seconds
+  std::optional<double> max_queue_time;  // seconds; none: the server's default
   uint64_t seed = 1;
   bool json = false;
   std::string out;  // file for the JSON

@@ -142,7 +142,7 @@ class Client:
         model: str = "",
         state: str = "",
         begin: bool | None = None,
-        max_queue_time: float = 0,
+        max_queue_time: float | None = None,
         timeout: float | None = None,
     ) -> Score:
         """Log-probabilities of a sequence, as of runnel_client.Client."""

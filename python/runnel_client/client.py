@@ -119,7 +119,7 @@ class Client:
         model: str = "",
         state: str = "",
         begin: bool | None = None,
-        max_queue_time: float = 0,
+        max_queue_time: float | None = None,
         timeout: float | None = None,
     ) -> Score:
         """Log-probabilities of a sequence: text or values, in one or several chunks.
@@ -127,7 +127,7 @@ class Client:
         The chunks may hold any number of values together; a chunk of text may be as long as the server's
         `limits.text_bytes`, and is tokenized by itself. `state`: scores what comes after this stored state. `begin`:
         whether the model's first value comes before them. `max_queue_time`: seconds that the call may wait in the
-        server for a free state.
+        server for a free state; without it, the server decides.
         """
         requests = wire.score_requests(chunks, model, state=state, begin=begin, max_queue_time=max_queue_time)
         return self._score(requests, timeout)

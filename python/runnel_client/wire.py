@@ -137,7 +137,7 @@ def score_requests(
     state: str = "",
     begin: bool | None = None,
     keep: bool = False,
-    max_queue_time: float = 0,
+    max_queue_time: float | None = None,
     expected_position: int | None = None,
 ) -> list[Any]:
     """The messages of a Score call; values are cut into messages that a server takes."""
@@ -155,7 +155,7 @@ def score_requests(
         first.begin = begin
     if expected_position is not None:
         first.expected_position = expected_position
-    if max_queue_time:
+    if max_queue_time is not None:
         _set_duration(first.max_queue_time, max_queue_time)
     return requests
 

@@ -346,6 +346,14 @@ TEST_F(GenerateTest, ShowsThePlaceOfAWaitingCall) {
   EXPECT_EQ(server_.last_request().max_queue_time().nanos(), 500'000'000);
 }
 
+TEST_F(GenerateTest, OnlyAGivenTimeToWaitReplacesTheServersOwn) {
+  EXPECT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_FALSE(server_.last_request().has_max_queue_time());
+  options_.max_queue_time = 0;
+  EXPECT_EQ(run(), kExitOk) << captured_.err();
+  EXPECT_TRUE(server_.last_request().has_max_queue_time());
+}
+
 TEST_F(GenerateTest, AStreamThatEndsEarlyIsCaught) {
   server_.generate_instead = [](auto*, auto* writer) {
     v1::GenerateResponse event;

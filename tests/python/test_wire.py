@@ -112,6 +112,12 @@ class WireTest(unittest.TestCase):
         self.assertEqual([field.name for field, _ in first.ListFields()], ["values", "request_id"])
         self.assertNotEqual(first.request_id, second.request_id)
 
+    def test_only_a_given_time_to_wait_replaces_the_servers_own(self):
+        for request in wire.generate_request("a", "", {}), wire.score_requests(["a"], "m")[0]:
+            self.assertFalse(request.HasField("max_queue_time"))
+        self.assertTrue(wire.generate_request("a", "", {"max_queue_time": 0}).HasField("max_queue_time"))
+        self.assertTrue(wire.score_requests(["a"], "m", max_queue_time=0)[0].HasField("max_queue_time"))
+
     def test_a_stored_state_starts_a_sequence_without_a_session(self):
         self.assertEqual(wire.generate_request("a", "", {"state": "s"}).origin.state, "s")
         self.assertEqual(wire.score_requests(["a"], "m", state="s")[0].origin.state, "s")
