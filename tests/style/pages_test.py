@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps the form of the pages: terms of the models in zoo/, the length of README, versions, wrapped Markdown.
+"""Keeps the form of the pages: terms of the models in zoo/, the length of README, versions, wrapped Markdown, whole tables.
 
 Run by ctest (test_style_pages), or by hand: tests/style/pages_test.py
 """
@@ -54,6 +54,13 @@ class Pages(unittest.TestCase):
             for line in WRAP["long_lines"]((ROOT / name).read_text())
         ]
         self.assertEqual(faults, [])
+
+    def test_no_empty_line_cuts_a_table(self):
+        for name in tracked("*.md"):
+            text = re.sub(r"^```.*?^```$", "", (ROOT / name).read_text(), flags=re.MULTILINE | re.DOTALL)
+            for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+                with self.subTest(name):
+                    self.assertRegex(table, r"^\|.*\n\|[-:| ]+\|\n", "a table has a header and a line of dashes")
 
     def test_wrapping_changes_nothing_but_the_ends_of_lines(self):
         words = "word " * 30
