@@ -110,7 +110,7 @@ Fault rewind(LaterCall& call, const HttpRequest& request) {
   RequestFields fields(*body);
   const std::string model = fields.text("model").value_or("");
   const auto position = fields.integer("position", 0, std::numeric_limits<int64_t>::max());
-  if (!position) fields.refuse("position", "is not set; expected where the session is to stand");
+  if (!position) fields.refuse("position", "is not set; expected the position to go back to");
   if (Fault fault = fields.end(); !fault.ok()) return fault;
   return rest_fault(rewind_session(call, model, unescaped(request.part), *position, one(call)));
 }
