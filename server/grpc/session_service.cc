@@ -170,7 +170,7 @@ class SessionService final : public SessionsBase {
   Status states(UnaryCall& call) const {
     const auto request = call.parse<v1::ListStatesRequest>();
     if (!request.ok()) return request.status();
-    const auto model = state_.models.find(call.caller(), request->model());
+    const auto model = call.find_model(request->model());
     if (!model.ok()) return model.status();
     if (Status s = call.reserve(std::ssize((*model)->states) * kEntryBytes); !s.ok()) return s;
     v1::ListStatesResponse message;

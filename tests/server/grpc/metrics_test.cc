@@ -49,6 +49,9 @@ TEST(Metrics, CountCallsByMethodModelAndCode) {
   EXPECT_FALSE(test.generate(generate_request({1000}, 20)).status.ok());
   EXPECT_TRUE(test.score({1, 2, 3, 4}).status.ok());
   EXPECT_TRUE(test.create("find-me").ok());
+  grpc::ClientContext context;
+  v1::ListStatesResponse states;
+  EXPECT_TRUE(test.sessions->ListStates(&context, {}, &states).ok());
   v1::GenerateRequest elsewhere = generate_request({1}, 1);
   elsewhere.set_model("absent");
   EXPECT_FALSE(test.generate(elsewhere).status.ok());
@@ -63,6 +66,7 @@ TEST(Metrics, CountCallsByMethodModelAndCode) {
   EXPECT_THAT(text, HasSubstr(calls("fake", "Generate", "INVALID_ARGUMENT")));
   EXPECT_THAT(text, HasSubstr(calls("fake", "Score", "OK")));
   EXPECT_THAT(text, HasSubstr(calls("fake", "CreateSession", "OK")));
+  EXPECT_THAT(text, HasSubstr(calls("fake", "ListStates", "OK")));
   EXPECT_THAT(text, HasSubstr(calls("(other)", "Generate", "NOT_FOUND")));
   EXPECT_THAT(text, HasSubstr("runnel_first_value_seconds_count{model=\"fake\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("runnel_queue_seconds_count{model=\"fake\"} 2\n"));
