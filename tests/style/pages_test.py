@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keeps the form of the pages: terms of the models in zoo/, the length of README, versions, wrapped Markdown, whole tables.
+"""Keeps the form of the pages: terms of models in zoo/, the length of README, versions, wrapped Markdown, whole tables.
 
 Run by ctest (test_style_pages), or by hand: tests/style/pages_test.py
 """
