@@ -133,7 +133,10 @@ RUNNEL_INLINE void multiply_widened(const float* x, int64_t x_stride, bool secon
   if (!second) return;
 #pragma GCC unroll 32
   for (int j = 0; j < kColumns; ++j) column[j] = odd(pairs[j]);
-  multiply<false>(x + 1, x_stride, column, sum);
+  ++x;
+  // Without this, the compiler computes the rows' second addresses, for which it has no registers.
+  asm("" : "+r"(x));
+  multiply<false>(x, x_stride, column, sum);
 }
 
 // Adds all products of kN rows and kP panels, in ascending order of words. Prefetches `next`, or
