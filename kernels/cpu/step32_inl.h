@@ -1,6 +1,8 @@
 // Products of bf16 with plain multiply-adds, in the order in which AMX tiles add (isa_amx.cc).
 // Included inside an anonymous namespace by each isa_*.cc, after kernels_inl.h. Before that,
 // isa_*.cc defines:
+// - kStepRows, the most rows that are multiplied together. In the inner loop, each needs registers
+//   for two chains of two vectors;
 // - load_int8(), which widens;
 // - fused(), a multiply-add that rounds once;
 // - FlushDenormals, and flushed(x), which is 0 if x is a denormal. On x86 the processor flushes
@@ -13,9 +15,6 @@
 //
 // With weights of int8, which bf16 represents exactly, an output starts from +0 instead, and ends
 // as c = c * scale + bias, where both operations round.
-
-// Each output needs registers for two chains and its sum.
-constexpr int kStepRows = kRows / 2;
 
 // Rounds to bf16. A denormal counts as zero before it is rounded, as in the processor's
 // instruction.
