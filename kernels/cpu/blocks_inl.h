@@ -150,6 +150,14 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
   constexpr int kParts = kLayout.halves ? 2 : 1;
   constexpr int kVectors = kLayout.vectors() / kParts;  // of a part
   Reg t[kN];
+  const int32_t* rows[kN];
+#pragma GCC unroll 8
+  for (int i = 0; i < kN; ++i) {
+    rows[i] = x + i * x_stride;
+    // Without this, the compiler computes all addresses before the loop, and keeps them on the
+    // stack.
+    asm("" : "+r"(rows[i]));
+  }
 #pragma GCC unroll 2
   for (int part = 0; part < kParts; ++part) {
     Ints products[kN][2];
@@ -157,7 +165,7 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
     for (int i = 0; i < kN; ++i) {
       products[i][0] = products[i][1] = no_ints();
       if constexpr (kLayout.offset != 0) {
-        products[i][0] = same_ints(x[i * x_stride + offset_word(kLayout, part)]);
+        products[i][0] = same_ints(rows[i][offset_word(kLayout, part)]);
       }
     }
 #pragma GCC unroll 8
@@ -166,7 +174,7 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
       const Ints w = load_ints(words + v * kLanes * 4);
 #pragma GCC unroll 8
       for (int i = 0; i < kN; ++i) {
-        const int32_t* const run = x + i * x_stride + kFirstInput;
+        const int32_t* const run = rows[i] + kFirstInput;
         if constexpr (kLayout.nibbles) {
           add_products(integers_of<kLayout>(lower_nibbles(w)), run + 4 * v, products[i]);
           add_products(integers_of<kLayout>(upper_nibbles(w)), run + 4 * v + 2, products[i]);
@@ -177,11 +185,10 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kN; ++i) {
-      const int32_t* const run = x + i * x_stride;
       const Reg exact = to_numbers(sum_of(products[i]));
-      t[i] = flushed(mul(flushed(mul(exact, set1(number_of(run[0])))), scales.scale[part]));
+      t[i] = flushed(mul(flushed(mul(exact, set1(number_of(rows[i][0])))), scales.scale[part]));
       if constexpr (kLayout.minimum) {
-        t[i] = flushed(sub(t[i], flushed(mul(set1(number_of(run[1])), scales.least))));
+        t[i] = flushed(sub(t[i], flushed(mul(set1(number_of(rows[i][1])), scales.least))));
       }
       sum[i][j] = flushed(add(sum[i][j], t[i]));
     }
