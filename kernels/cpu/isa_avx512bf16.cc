@@ -128,7 +128,8 @@ void matmul_int8(const MatmulArgs& args, int rows, int panel_begin, int panel_en
 }
 
 #include "kernels/cpu/vnni_inl.h"
-// Must come after the functions that it uses.
+// These must come after the functions that they use.
+#include "kernels/cpu/block_integers_inl.h"
 #include "kernels/cpu/blocks_inl.h"
 #include "kernels/cpu/table_inl.h"
 
