@@ -20,6 +20,7 @@ alignas(32) constexpr int32_t kMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0
 inline Reg set1(float x) { return _mm256_set1_ps(x); }
 inline Reg load(const float* p) { return _mm256_loadu_ps(p); }
 inline void store(float* p, Reg x) { _mm256_storeu_ps(p, x); }
+inline void hold(Reg&) {}
 inline __m256i lanes(int n) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMasks + kLanes - n));
 }

@@ -22,6 +22,7 @@ inline Reg load(const float* p) {
   return x;
 }
 inline void store(float* p, Reg x) { __builtin_memcpy(p, &x, sizeof(x)); }
+inline void hold(Reg&) {}
 inline Reg load_n(const float* p, int n) {
   Reg x = set1(0.0F);
   for (int i = 0; i < n; ++i) x[i] = p[i];

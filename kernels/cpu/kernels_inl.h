@@ -3,6 +3,8 @@
 // - Reg, kLanes, kRows, kAccumulators;
 // - set1, load, store, load_n, store_n, first (the first n lanes, zero elsewhere);
 // - add, sub, mul, div, sqrt, max, min, multiply_add(a, b, c) = a * b + c;
+// - hold(x), which keeps the compiler from loading x from memory again for each use, if there are
+//   enough registers;
 // - if_above, scale_by_power, negate_if_odd, even and odd (of pairs of bf16, widened);
 // - dot_pairs, if it uses Factors::kPairs.
 // No include guard and no includes: see isa.h.
@@ -157,6 +159,7 @@ RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const fl
     for (int j = 0; j < 2 * kP; ++j) {
       const float* at = w + (j / 2) * panel_size + (j % 2) * kLanes;
       column[j] = load(at);
+      if constexpr (kN > 1) hold(column[j]);
       if constexpr (kN > 1 && kP > 1) __builtin_prefetch(at + ahead);
     }
     if constexpr (kN > 1 && kP == 1) {
