@@ -5,6 +5,7 @@ using Reg = __m512;
 constexpr int kLanes = 16;
 constexpr int kRows = 8;  // 8 x 2 accumulators; with more, rows 4 KiB apart would evict each other
 constexpr int kAccumulators = 16;  // in one block
+constexpr bool kKeepsPairs = true;
 constexpr int kStepRows = 7;
 
 inline Reg set1(float x) { return _mm512_set1_ps(x); }

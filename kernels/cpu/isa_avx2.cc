@@ -12,6 +12,7 @@ using Reg = __m256;
 constexpr int kLanes = 8;
 constexpr int kRows = 6;           // 6 x 2 accumulators, 2 of the panel, 1 of x
 constexpr int kAccumulators = 12;  // registers left for sums, besides those for a block's loads
+constexpr bool kKeepsPairs = false;
 constexpr int kStepRows = 3;
 
 // Eight words with all bits set, then eight without: the mask of n lanes starts at 8 - n.

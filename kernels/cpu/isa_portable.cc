@@ -13,6 +13,7 @@ using Words = uint32_t __attribute__((vector_size(16)));
 constexpr int kLanes = 4;
 constexpr int kRows = 4;          // 4 x 2 accumulators
 constexpr int kAccumulators = 8;  // registers left for sums, besides those for a block's loads
+constexpr bool kKeepsPairs = true;
 constexpr int kStepRows = 2;
 
 inline Reg set1(float x) { return Reg{x, x, x, x}; }
