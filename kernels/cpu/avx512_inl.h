@@ -5,10 +5,13 @@ using Reg = __m512;
 constexpr int kLanes = 16;
 constexpr int kRows = 8;  // 8 x 2 accumulators; with more, rows 4 KiB apart would evict each other
 constexpr int kAccumulators = 16;  // in one block
+constexpr bool kKeepsPairs = true;
+constexpr int kStepRows = 7;
 
 inline Reg set1(float x) { return _mm512_set1_ps(x); }
 inline Reg load(const float* p) { return _mm512_loadu_ps(p); }
 inline void store(float* p, Reg x) { _mm512_storeu_ps(p, x); }
+inline void hold(Reg& x) { asm("" : "+v"(x)); }
 inline __mmask16 lanes(int n) { return static_cast<__mmask16>((1U << n) - 1U); }
 inline Reg first(Reg x, int n) { return _mm512_maskz_mov_ps(lanes(n), x); }
 inline Reg load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(lanes(n), p); }

@@ -2,7 +2,9 @@
 // of a run of 32 products is exact, and the sums of runs are added in ascending order. Included
 // inside an anonymous namespace by isa_*.cc, after step32_inl.h. Before that, isa_*.cc defines
 // Ints, a vector of kLanes integers, with its operations, and:
-// - kPlanes: whether inputs are stored as bytes (put_words()).
+// - largest_size(x): the largest bits of |x| of a run's 32 inputs.
+// - put_integers(x, factor, words, sums): writes the integers nearest to x * factor as two words
+//   for each four of them, and sums the first 16 and the last 16.
 // - kBlockRows: the most rows that are multiplied by a panel while its weights are in registers.
 // - kBothHalves: with more rows, the registers have no room for the sums of both halves of a panel.
 // No include guard and no includes: see isa.h.
@@ -35,47 +37,16 @@ inline float number_of(int32_t bits) {
   return x;
 }
 
-// Writes the integers of a run as two words for each four of them.
-inline void put_words(const int32_t* v, int32_t* words) {
-  constexpr int kGroups = kStepInputs / 4;
-  if (kPlanes) {
-    // Bytes: v = 256 * upper + lower. A word has the lower ones, the next the upper ones.
-    alignas(64) int8_t lower[kStepInputs], upper[kStepInputs];
-    for (int i = 0; i < kStepInputs; ++i) {
-      const int32_t high = (v[i] + 128) >> 8;
-      lower[i] = static_cast<int8_t>(v[i] - 256 * high);
-      upper[i] = static_cast<int8_t>(high);
-    }
-    for (int i = 0; i < kGroups; ++i) {
-      __builtin_memcpy(words + 2 * i, lower + 4 * i, 4);
-      __builtin_memcpy(words + 2 * i + 1, upper + 4 * i, 4);
-    }
-  } else {
-    // 16-bit numbers. A word has the first and the third of four, the next the second and fourth.
-    for (int i = 0; i < kGroups; ++i, v += 4) {
-      words[2 * i] = (v[0] & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(v[2]) << 16);
-      words[2 * i + 1] = (v[1] & 0xffff) | static_cast<int32_t>(static_cast<uint32_t>(v[3]) << 16);
-    }
-  }
-}
-
 // Converts the inputs of one run. `count` inputs exist; the others are zeros.
 void round_run(const float* x, int count, int32_t* run) {
-  constexpr float kWhole = 0x1.8p23F;    // a number added to it is rounded to an integer
   constexpr int32_t kLeast = 27 << 23;   // 2^-100
   constexpr int32_t kNone = 0x7f800000;  // infinity; NaNs are above it
-  alignas(64) float in[kStepInputs] = {};
-  alignas(64) int32_t v[kStepInputs];
-  if (count == kStepInputs) {
-    __builtin_memcpy(in, x, sizeof(in));
-  } else {
-    for (int i = 0; i < count; ++i) in[i] = x[i];
+  alignas(64) float others[kStepInputs];
+  if (count < kStepInputs) {
+    for (int i = 0; i < kStepInputs; ++i) others[i] = i < count ? x[i] : 0.0F;
+    x = others;
   }
-  int32_t most = 0;
-  for (int i = 0; i < kStepInputs; ++i) {
-    const int32_t size = bits_of(in[i]) & 0x7fffffff;
-    most = size > most ? size : most;
-  }
+  const int32_t most = largest_size(x);
   const bool is_none = most >= kNone || most < kLeast;
   const int32_t exponent = most >> 23;  // e + 127
   const float factor = is_none ? 0.0F : number_of((127 + 13 + 127 - exponent) << 23);
@@ -83,22 +54,18 @@ void round_run(const float* x, int count, int32_t* run) {
                       : most < kLeast ? 0.0F
                                       : number_of((exponent - 13) << 23);
   if (is_none) {
-    for (int i = 0; i < kStepInputs; ++i) v[i] = 0;
-  } else {
-    for (int i = 0; i < kStepInputs; ++i) {
-      v[i] = static_cast<int32_t>(in[i] * factor + kWhole - kWhole);
-    }
+    for (float& zero : others) zero = 0.0F;
+    x = others;
   }
-  int32_t first = 0, latter = 0;
-  for (int i = 0; i < kStepInputs / 2; ++i) first += v[i];
-  for (int i = kStepInputs / 2; i < kStepInputs; ++i) latter += v[i];
+  int32_t sums[2];
+  put_integers(x, factor, run + kFirstInput, sums);
+  const int32_t sum = sums[0] + sums[1];
   run[0] = bits_of(power);
-  run[1] = bits_of(static_cast<float>(first + latter) * power);
-  run[2] = -128 * first;
-  run[3] = -128 * latter;
-  run[4] = -128 * (first + latter);
-  run[5] = -8 * (first + latter);
-  put_words(v, run + kFirstInput);
+  run[1] = bits_of(static_cast<float>(sum) * power);
+  run[2] = -128 * sums[0];
+  run[3] = -128 * sums[1];
+  run[4] = -128 * sum;
+  run[5] = -8 * sum;
 }
 
 // Converts x [rows, in] to integers, [rows][runs][kRunWords].
@@ -150,6 +117,14 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
   constexpr int kParts = kLayout.halves ? 2 : 1;
   constexpr int kVectors = kLayout.vectors() / kParts;  // of a part
   Reg t[kN];
+  const int32_t* rows[kN];
+#pragma GCC unroll 8
+  for (int i = 0; i < kN; ++i) {
+    rows[i] = x + i * x_stride;
+    // Without this, the compiler computes all addresses before the loop, and keeps them on the
+    // stack.
+    asm("" : "+r"(rows[i]));
+  }
 #pragma GCC unroll 2
   for (int part = 0; part < kParts; ++part) {
     Ints products[kN][2];
@@ -157,7 +132,7 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
     for (int i = 0; i < kN; ++i) {
       products[i][0] = products[i][1] = no_ints();
       if constexpr (kLayout.offset != 0) {
-        products[i][0] = same_ints(x[i * x_stride + offset_word(kLayout, part)]);
+        products[i][0] = same_ints(rows[i][offset_word(kLayout, part)]);
       }
     }
 #pragma GCC unroll 8
@@ -166,7 +141,7 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
       const Ints w = load_ints(words + v * kLanes * 4);
 #pragma GCC unroll 8
       for (int i = 0; i < kN; ++i) {
-        const int32_t* const run = x + i * x_stride + kFirstInput;
+        const int32_t* const run = rows[i] + kFirstInput;
         if constexpr (kLayout.nibbles) {
           add_products(integers_of<kLayout>(lower_nibbles(w)), run + 4 * v, products[i]);
           add_products(integers_of<kLayout>(upper_nibbles(w)), run + 4 * v + 2, products[i]);
@@ -177,11 +152,10 @@ RUNNEL_INLINE void add_run(const int32_t* x, int64_t x_stride, const std::byte* 
     }
 #pragma GCC unroll 8
     for (int i = 0; i < kN; ++i) {
-      const int32_t* const run = x + i * x_stride;
       const Reg exact = to_numbers(sum_of(products[i]));
-      t[i] = flushed(mul(flushed(mul(exact, set1(number_of(run[0])))), scales.scale[part]));
+      t[i] = flushed(mul(flushed(mul(exact, set1(number_of(rows[i][0])))), scales.scale[part]));
       if constexpr (kLayout.minimum) {
-        t[i] = flushed(sub(t[i], flushed(mul(set1(number_of(run[1])), scales.least))));
+        t[i] = flushed(sub(t[i], flushed(mul(set1(number_of(rows[i][1])), scales.least))));
       }
       sum[i][j] = flushed(add(sum[i][j], t[i]));
     }

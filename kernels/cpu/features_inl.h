@@ -21,28 +21,53 @@ inline float square_of(const float* x, int count) {
   return sum_lanes(sum);
 }
 
-// u += x^T omega for `rows` rows of omega and kN blocks, or u = x^T omega if `is_first`.
+// u += x^T omega for `rows` rows of omega and kN blocks, or u = x^T omega if `is_first`, for kV
+// vectors of columns from column `j` on. The last vector has `left` columns.
+template <int kN, int kV>
+inline void project_columns(const FeatureArgs& args, const float* omega, int rows, bool is_first,
+                            const float (*x)[kInputElements], float* const* u, int64_t j,
+                            int left) {
+  const auto size = [&](int v) { return v + 1 < kV ? kLanes : left; };
+  Reg sum[kN][kV];
+#pragma GCC unroll 8
+  for (int b = 0; b < kN; ++b) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kV; ++v) {
+      sum[b][v] = is_first ? set1(0.0F) : load_up_to(u[b] + j + v * kLanes, size(v));
+    }
+  }
+  for (int i = 0; i < rows; ++i) {
+    const float* at = omega + i * args.projections + j;
+    Reg column[kV];
+#pragma GCC unroll 8
+    for (int v = 0; v < kV; ++v) column[v] = load_up_to(at + v * kLanes, size(v));
+#pragma GCC unroll 8
+    for (int b = 0; b < kN; ++b) {
+      const Reg value = set1(x[b][i]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kV; ++v) sum[b][v] = multiply_add(value, column[v], sum[b][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int b = 0; b < kN; ++b) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kV; ++v) store_up_to(u[b] + j + v * kLanes, sum[b][v], size(v));
+  }
+}
+
+// project_columns() for all columns.
 template <int kN>
 inline void project(const FeatureArgs& args, const float* omega, int rows, bool is_first,
                     const float (*x)[kInputElements], float* const* u) {
-  const int64_t width = args.projections;
-  for (int64_t j = 0; j < width; j += kLanes) {
-    const int left = width - j < kLanes ? static_cast<int>(width - j) : kLanes;
-    Reg sum[kN];
-#pragma GCC unroll 8
-    for (int b = 0; b < kN; ++b) {
-      sum[b] = is_first ? set1(0.0F) : left < kLanes ? load_n(u[b] + j, left) : load(u[b] + j);
-    }
-    for (int i = 0; i < rows; ++i) {
-      const float* at = omega + i * width + j;
-      const Reg column = left < kLanes ? load_n(at, left) : load(at);
-#pragma GCC unroll 8
-      for (int b = 0; b < kN; ++b) sum[b] = multiply_add(set1(x[b][i]), column, sum[b]);
-    }
-#pragma GCC unroll 8
-    for (int b = 0; b < kN; ++b) {
-      left < kLanes ? store_n(u[b] + j, sum[b], left) : store(u[b] + j, sum[b]);
-    }
+  constexpr int kV = kN > 1 ? 2 : 4;
+  const int width = args.projections;
+  int j = 0;
+  for (; j + kV * kLanes <= width; j += kV * kLanes) {
+    project_columns<kN, kV>(args, omega, rows, is_first, x, u, j, kLanes);
+  }
+  for (; j < width; j += kLanes) {
+    const int left = width - j < kLanes ? width - j : kLanes;
+    project_columns<kN, 1>(args, omega, rows, is_first, x, u, j, left);
   }
 }
 

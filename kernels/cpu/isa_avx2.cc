@@ -12,6 +12,8 @@ using Reg = __m256;
 constexpr int kLanes = 8;
 constexpr int kRows = 6;           // 6 x 2 accumulators, 2 of the panel, 1 of x
 constexpr int kAccumulators = 12;  // registers left for sums, besides those for a block's loads
+constexpr bool kKeepsPairs = false;
+constexpr int kStepRows = 3;
 
 // Eight words with all bits set, then eight without: the mask of n lanes starts at 8 - n.
 alignas(32) constexpr int32_t kMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
@@ -19,6 +21,7 @@ alignas(32) constexpr int32_t kMasks[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0
 inline Reg set1(float x) { return _mm256_set1_ps(x); }
 inline Reg load(const float* p) { return _mm256_loadu_ps(p); }
 inline void store(float* p, Reg x) { _mm256_storeu_ps(p, x); }
+inline void hold(Reg&) {}
 inline __m256i lanes(int n) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMasks + kLanes - n));
 }
@@ -120,6 +123,7 @@ inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
 }
 inline Ints sum_of(const Ints (&sums)[2]) { return _mm256_add_epi32(sums[0], sums[1]); }
 
+#include "kernels/cpu/block_integers_inl.h"
 #include "kernels/cpu/blocks_inl.h"
 
 constexpr int kStep = kStepInputs;

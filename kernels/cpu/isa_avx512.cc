@@ -32,6 +32,7 @@ inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
 }
 inline Ints sum_of(const Ints (&sums)[2]) { return _mm512_add_epi32(sums[0], sums[1]); }
 
+#include "kernels/cpu/block_integers_inl.h"
 #include "kernels/cpu/blocks_inl.h"
 
 constexpr int kStep = kStepInputs;

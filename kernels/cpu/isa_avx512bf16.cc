@@ -56,10 +56,8 @@ struct Dots {
   static constexpr int kBytes = 8 * kPanel;  // a row of words for each chain
   static constexpr int kNumbers = kStepInputs / 2;
   static constexpr bool kScaled = true;
-  static RUNNEL_INLINE void take(const std::byte* w, int j, Reg& low, Reg& high) {
-    const auto* words = reinterpret_cast<const float*>(w) + j * kLanes;
-    low = load(words);
-    high = load(words + kPanel);
+  static RUNNEL_INLINE Reg take(const std::byte* w, int chain, int j) {
+    return load(reinterpret_cast<const float*>(w) + chain * kPanel + j * kLanes);
   }
   static RUNNEL_INLINE Reg multiply(Reg x, Reg w, Reg sum) { return dot_pairs(x, w, sum); }
 };
@@ -130,7 +128,8 @@ void matmul_int8(const MatmulArgs& args, int rows, int panel_begin, int panel_en
 }
 
 #include "kernels/cpu/vnni_inl.h"
-// Must come after the functions that it uses.
+// These must come after the functions that they use.
+#include "kernels/cpu/block_integers_inl.h"
 #include "kernels/cpu/blocks_inl.h"
 #include "kernels/cpu/table_inl.h"
 

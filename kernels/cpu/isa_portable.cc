@@ -13,6 +13,8 @@ using Words = uint32_t __attribute__((vector_size(16)));
 constexpr int kLanes = 4;
 constexpr int kRows = 4;          // 4 x 2 accumulators
 constexpr int kAccumulators = 8;  // registers left for sums, besides those for a block's loads
+constexpr bool kKeepsPairs = true;
+constexpr int kStepRows = 2;
 
 inline Reg set1(float x) { return Reg{x, x, x, x}; }
 inline Reg load(const float* p) {
@@ -21,6 +23,7 @@ inline Reg load(const float* p) {
   return x;
 }
 inline void store(float* p, Reg x) { __builtin_memcpy(p, &x, sizeof(x)); }
+inline void hold(Reg&) {}
 inline Reg load_n(const float* p, int n) {
   Reg x = set1(0.0F);
   for (int i = 0; i < n; ++i) x[i] = p[i];
@@ -145,7 +148,6 @@ inline Ints looked_up(Ints nibbles, const uint8_t* table) {
 }
 // float(x), rounded to nearest.
 inline Reg to_numbers(Ints x) { return __builtin_convertvector(x, Reg); }
-constexpr bool kPlanes = false;
 constexpr int kBlockRows = 4, kBothHalves = 4;
 // Adds the products of the four unsigned bytes of each word and four integers.
 inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
@@ -154,6 +156,39 @@ inline void add_products(Ints bytes, const int32_t* x, Ints (&sums)[2]) {
   sums[1] += (bytes >> 8 & 255) * lower(x[1]) + (bytes >> 24 & 255) * (x[1] >> 16);
 }
 inline Ints sum_of(const Ints (&sums)[2]) { return sums[0] + sums[1]; }
+
+inline int32_t largest_size(const float* x) {
+  int32_t most = 0;
+  for (int i = 0; i < kStepInputs; ++i) {
+    int32_t bits;
+    __builtin_memcpy(&bits, x + i, sizeof(bits));
+    bits &= 0x7fffffff;
+    most = bits > most ? bits : most;
+  }
+  return most;
+}
+// A word has two 16-bit numbers: the first and the third of four, then the second and the fourth.
+inline void put_integers(const float* x, float factor, int32_t* words, int32_t (&sums)[2]) {
+  constexpr float kWhole = 0x1.8p23F;  // a number added to it is rounded to an integer
+  int32_t v[kStepInputs];
+  for (int i = 0; i < kStepInputs; ++i) {
+    v[i] = static_cast<int32_t>(x[i] * factor + kWhole - kWhole);
+  }
+  int32_t first = 0, latter = 0;
+  for (int i = 0; i < kStepInputs / 2; ++i) {
+    first += v[i];
+    latter += v[kStepInputs / 2 + i];
+  }
+  sums[0] = first;
+  sums[1] = latter;
+  const auto pair = [&](int low, int high) {
+    return static_cast<int32_t>((v[low] & 0xffff) | static_cast<uint32_t>(v[high]) << 16);
+  };
+  for (int i = 0; i < kStepInputs; i += 4, words += 2) {
+    words[0] = pair(i, i + 2);
+    words[1] = pair(i + 1, i + 3);
+  }
+}
 
 #include "kernels/cpu/blocks_inl.h"
 

@@ -15,7 +15,8 @@ namespace {
 #include "kernels/cpu/flush_inl.h"
 #include "kernels/cpu/kernels_inl.h"
 #include "kernels/cpu/vnni_inl.h"
-// Must come after the functions that it uses.
+// These must come after the functions that they use.
+#include "kernels/cpu/block_integers_inl.h"
 #include "kernels/cpu/blocks_inl.h"
 
 Kernels with_products_of_bytes(Kernels kernels) {

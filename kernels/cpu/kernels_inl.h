@@ -1,8 +1,11 @@
 // The operations, written once over a vector register. Each isa_*.cc includes this file inside an
 // anonymous namespace. Before that it includes elementary_inl.h and features_inl.h, and defines:
 // - Reg, kLanes, kRows, kAccumulators;
+// - kKeepsPairs, whether the registers have room for the pairs of all panels beside the sums;
 // - set1, load, store, load_n, store_n, first (the first n lanes, zero elsewhere);
 // - add, sub, mul, div, sqrt, max, min, multiply_add(a, b, c) = a * b + c;
+// - hold(x), which keeps the compiler from loading x from memory again for each use, if there are
+//   enough registers;
 // - if_above, scale_by_power, negate_if_odd, even and odd (of pairs of bf16, widened);
 // - dot_pairs, if it uses Factors::kPairs.
 // No include guard and no includes: see isa.h.
@@ -103,37 +106,50 @@ inline Ahead part_of_next(const std::byte* panel, int64_t panel_bytes, int block
 // - kPairs: the word is a pair, and is multiplied with a pair of inputs.
 enum class Factors { kFp32, kWidened, kPairs };
 
-// sum += x * column for kN rows and kColumns vectors.
-template <bool kPairs, int kN, int kColumns>
+// sum += x * column for kN rows and kColumns vectors, from vector `first` of the sums on.
+template <bool kPairs, int kN, int kColumns, int kSums>
 RUNNEL_INLINE void multiply(const float* x, int64_t x_stride, const Reg (&column)[kColumns],
-                            Reg (&sum)[kN][kColumns]) {
+                            Reg (&sum)[kN][kSums], int first = 0) {
 #pragma GCC unroll 32
   for (int i = 0; i < kN; ++i) {
     const Reg value = set1(x[i * x_stride]);
 #pragma GCC unroll 32
     for (int j = 0; j < kColumns; ++j) {
+      Reg& to = sum[i][first + j];
       if constexpr (kPairs) {
-        sum[i][j] = dot_pairs(value, column[j], sum[i][j]);
+        to = dot_pairs(value, column[j], to);
       } else {
-        sum[i][j] = multiply_add(value, column[j], sum[i][j]);
+        to = multiply_add(value, column[j], to);
       }
     }
   }
 }
 
-// Multiplies kColumns vectors of pairs: the first numbers of the pairs with the input at x, then,
-// if `second` is true, the second numbers with the next input.
-template <int kN, int kColumns>
+// Multiplies the pairs of kP panels, which were loaded from w: the first numbers of the pairs with
+// the input at x, then, if `second` is true, the second numbers with the next input.
+template <int kN, int kP>
 RUNNEL_INLINE void multiply_widened(const float* x, int64_t x_stride, bool second,
-                                    const Reg (&pairs)[kColumns], Reg (&sum)[kN][kColumns]) {
-  Reg column[kColumns];
-#pragma GCC unroll 32
-  for (int j = 0; j < kColumns; ++j) column[j] = even(pairs[j]);
-  multiply<false>(x, x_stride, column, sum);
-  if (!second) return;
-#pragma GCC unroll 32
-  for (int j = 0; j < kColumns; ++j) column[j] = odd(pairs[j]);
-  multiply<false>(x + 1, x_stride, column, sum);
+                                    const Reg (&pairs)[2 * kP], const float* w, int64_t panel_size,
+                                    Reg (&sum)[kN][2 * kP]) {
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half, ++x) {
+    if (half == 1 && !second) return;
+    // Without this, the compiler computes the rows' second addresses, for which it has no
+    // registers.
+    asm("" : "+r"(x));
+#pragma GCC unroll 4
+    for (int p = 0; p < kP; ++p) {
+      // Makes the compiler load pairs and inputs again.
+      if (!kKeepsPairs) asm("" : "+r"(x), "+r"(w));
+      Reg column[2];
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j) {
+        const Reg from = kKeepsPairs ? pairs[2 * p + j] : load(w + p * panel_size + j * kLanes);
+        column[j] = half == 0 ? even(from) : odd(from);
+      }
+      multiply<false>(x, x_stride, column, sum, 2 * p);
+    }
+  }
 }
 
 // Adds all products of kN rows and kP panels, in ascending order of words. Prefetches `next`, or
@@ -154,6 +170,7 @@ RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const fl
     for (int j = 0; j < 2 * kP; ++j) {
       const float* at = w + (j / 2) * panel_size + (j % 2) * kLanes;
       column[j] = load(at);
+      if constexpr (kN > 1) hold(column[j]);
       if constexpr (kN > 1 && kP > 1) __builtin_prefetch(at + ahead);
     }
     if constexpr (kN > 1 && kP == 1) {
@@ -162,7 +179,8 @@ RUNNEL_INLINE void add_products(const MatmulArgs& args, const float* x, const fl
       for (int line = 0; line < kPanel * 4; line += 64) __builtin_prefetch(at + line, 0, 2);
     }
     if constexpr (kFactors == Factors::kWidened) {
-      multiply_widened(x + 2 * k, args.x_stride, 2 * k + 1 < args.in, column, sum);
+      multiply_widened<kN, kP>(x + 2 * k, args.x_stride, 2 * k + 1 < args.in, column, w, panel_size,
+                               sum);
     } else {
       multiply<kFactors == Factors::kPairs>(x + k, args.x_stride, column, sum);
     }

@@ -1,6 +1,8 @@
 // Products of bf16 with plain multiply-adds, in the order in which AMX tiles add (isa_amx.cc).
 // Included inside an anonymous namespace by each isa_*.cc, after kernels_inl.h. Before that,
 // isa_*.cc defines:
+// - kStepRows, the most rows that are multiplied together. In the inner loop, each needs registers
+//   for two chains of two vectors;
 // - load_int8(), which widens;
 // - fused(), a multiply-add that rounds once;
 // - FlushDenormals, and flushed(x), which is 0 if x is a denormal. On x86 the processor flushes
@@ -13,9 +15,6 @@
 //
 // With weights of int8, which bf16 represents exactly, an output starts from +0 instead, and ends
 // as c = c * scale + bias, where both operations round.
-
-// Each output needs registers for two chains and its sum.
-constexpr int kStepRows = kRows / 2;
 
 // Rounds to bf16. A denormal counts as zero before it is rounded, as in the processor's
 // instruction.
@@ -42,11 +41,10 @@ struct Pairs {
   static constexpr int kBytes = 4 * kPanel;
   static constexpr int kNumbers = kStepInputs;  // the numbers of a row of x in a step
   static constexpr bool kScaled = false;
-  // Loads vector `j` of both chains.
-  static RUNNEL_INLINE void take(const std::byte* w, int j, Reg& low, Reg& high) {
+  // Loads vector `j` of a chain: 0 for the even inputs, 1 for the odd ones.
+  static RUNNEL_INLINE Reg take(const std::byte* w, int chain, int j) {
     const Reg pairs = load(reinterpret_cast<const float*>(w) + j * kLanes);
-    low = flushed(even(pairs));
-    high = flushed(odd(pairs));
+    return flushed(chain == 0 ? even(pairs) : odd(pairs));
   }
   static RUNNEL_INLINE Reg multiply(Reg x, Reg w, Reg sum) { return fused(x, w, sum); }
 };
@@ -56,9 +54,8 @@ struct Int8Rows {
   static constexpr int kBytes = 2 * kPanel;
   static constexpr int kNumbers = kStepInputs;
   static constexpr bool kScaled = true;
-  static RUNNEL_INLINE void take(const std::byte* w, int j, Reg& low, Reg& high) {
-    low = load_int8(w + j * kLanes);
-    high = load_int8(w + kPanel + j * kLanes);
+  static RUNNEL_INLINE Reg take(const std::byte* w, int chain, int j) {
+    return load_int8(w + chain * kPanel + j * kLanes);
   }
   static RUNNEL_INLINE Reg multiply(Reg x, Reg w, Reg sum) { return fused(x, w, sum); }
 };
@@ -73,11 +70,11 @@ constexpr int64_t kStepAhead = 8192;
 template <typename Kept, int kN>
 RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w,
                             const std::byte* ahead, int64_t advance, Reg (&sum)[kN][2]) {
-  Reg evens[kN][2];
-  Reg odds[kN][2];
+  Reg chains[2][kN][2];
+#pragma GCC unroll 2
+  for (int chain = 0; chain < 2; ++chain) {
 #pragma GCC unroll 32
-  for (int i = 0; i < kN; ++i) {
-    evens[i][0] = evens[i][1] = odds[i][0] = odds[i][1] = set1(0.0F);
+    for (int i = 0; i < kN; ++i) chains[chain][i][0] = chains[chain][i][1] = set1(0.0F);
   }
   for (int k = 0; k < Kept::kNumbers; k += 2, w += Kept::kBytes, ahead += advance) {
     for (int line = 0; line < Kept::kBytes; line += 64) {
@@ -85,14 +82,18 @@ RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w
       __builtin_prefetch(w + line + kStepNear);
     }
 #pragma GCC unroll 2
-    for (int j = 0; j < 2; ++j) {
-      Reg low;
-      Reg high;
-      Kept::take(w, j, low, high);
+    for (int chain = 0; chain < 2; ++chain) {
+      // Loads the weights again for each chain. Otherwise they would need more registers than AVX2
+      // has, and sums would be stored on the stack.
+      asm("" : "+r"(w));
+      const Reg column[2] = {Kept::take(w, chain, 0), Kept::take(w, chain, 1)};
 #pragma GCC unroll 32
       for (int i = 0; i < kN; ++i) {
-        evens[i][j] = Kept::multiply(set1(x[i * x_stride + k]), low, evens[i][j]);
-        odds[i][j] = Kept::multiply(set1(x[i * x_stride + k + 1]), high, odds[i][j]);
+        const Reg value = set1(x[i * x_stride + k + chain]);
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; ++j) {
+          chains[chain][i][j] = Kept::multiply(value, column[j], chains[chain][i][j]);
+        }
       }
     }
   }
@@ -100,7 +101,7 @@ RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w
   for (int i = 0; i < kN; ++i) {
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
-      sum[i][j] = flushed(add(sum[i][j], flushed(add(evens[i][j], odds[i][j]))));
+      sum[i][j] = flushed(add(sum[i][j], flushed(add(chains[0][i][j], chains[1][i][j]))));
     }
   }
 }
