@@ -25,8 +25,10 @@ from typing import Any
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
 
-from runnel_client import command
+from runnel_client import command, openblas
 from runnel_client.errors import check
+
+openblas.use_vectors()
 
 try:
     import torch

@@ -24,11 +24,12 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
-from runnel_client import command
+from runnel_client import command, openblas
 from runnel_client.errors import BundleError, check
 
 # An OpenMP team that spins between two small products makes them several times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+openblas.use_vectors()
 
 try:
     import torch
