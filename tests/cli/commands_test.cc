@@ -206,6 +206,7 @@ TEST_F(CommandsTest, InfoSaysHowManyBytesAPositionTakes) {
   EXPECT_EQ(info(options), kExitOk) << captured_.err();
   EXPECT_THAT(captured_.out(), AllOf(ContainsRegex("attention +softmax"),
                                      HasSubstr("per session: 176 for each of 300 positions")));
+  EXPECT_THAT(captured_.out(), HasSubstr("; by default, a server adds 1,024 bytes for the last"));
 }
 
 TEST_F(CommandsTest, InfoOfABundleNamesItsChatTemplate) {
