@@ -44,6 +44,13 @@ std::string state_text(int64_t bytes, int64_t position_bytes, int64_t positions)
          " positions, all of it taken when a session begins";
 }
 
+// The bytes that a server with the default settings adds to a session's state.
+std::string added_text(const Spec& spec) {
+  if (spec.head.kind != HeadKind::kCategorical) return "";
+  return "; by default, a server adds " + with_commas(limits::kRecentValues.default_value * 4) +
+         " bytes for the last values (limits.recent_values)";
+}
+
 std::string parameters_text(const Spec& spec) {
   const std::string all = with_commas(spec.parameters());
   const int64_t active = spec.active_parameters();
@@ -116,6 +123,7 @@ int info_of_bundle(const std::string& directory, const InfoOptions& options, Con
     return kExitOk;
   }
   Lines lines = spec_lines(bundle->spec);
+  lines.back().second += added_text(bundle->spec);
   lines.emplace_back("chat", chat_text(*bundle));
   if (is_gguf(directory) || bundle->has_blocks()) lines.emplace_back("tensors", types_of(*bundle));
   lines.emplace_back("weights", "sha-256 " + *weights);

@@ -12,6 +12,14 @@ namespace {
 
 constexpr std::string_view kStatesUsedUp = "quota_sessions";
 
+// Such as "1 state" and "2 states".
+std::string counted(int64_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+// Such as "1 is" and "2 are".
+std::string are(int64_t count) { return std::to_string(count) + (count == 1 ? " is" : " are"); }
+
 // INVALID_ARGUMENT, because waiting cannot help. `limit` says how many states there may be.
 Status never_fits(int64_t needed, std::string_view field, const std::string& limit) {
   // Every call needs one state, whatever its fields say.
@@ -25,8 +33,8 @@ Status too_many_states(int64_t needed, int64_t held, int64_t most, std::string_v
                        const std::string& limit, std::string_view reason) {
   if (needed > most) return never_fits(needed, field, limit);
   Status status(Code::kResourceExhausted,
-                limit + ", and " + std::to_string(held) +
-                    " are held; delete sessions that are done, or wait for calls to end");
+                limit + ", and " + are(held) +
+                    " held; delete sessions that are done, or wait for calls to end");
   return status.with_retry_after(std::chrono::seconds(1)).with_reason(reason);
 }
 
@@ -103,10 +111,10 @@ Status device_failed(const std::string& model, const Status& reason) {
 }
 
 Status share_used_up(int64_t needed, int64_t held, int64_t share, std::string_view field) {
-  return too_many_states(needed, held, share, field,
-                         "one caller may hold " + std::to_string(share) +
-                             " states of a model (limits.sessions_per_caller)",
-                         "sessions_per_caller");
+  return too_many_states(
+      needed, held, share, field,
+      "one caller may hold " + counted(share, "state") + " of a model (limits.sessions_per_caller)",
+      "sessions_per_caller");
 }
 
 Status states_used_up(const std::string& account, int64_t needed, int64_t held, int64_t sessions,
@@ -121,15 +129,14 @@ bool is_states_used_up(const Status& status) { return status.reason() == kStates
 
 Status no_room(int needed, int free, int slots, int stored, std::string_view field) {
   if (needed > slots - stored) {
-    return never_fits(
-        needed, field,
-        "the server keeps " + std::to_string(slots) + " in all" +
-            (stored == 0 ? "" : ", of which " + std::to_string(stored) + " are stored ones") +
-            (needed == 1 ? "; " : "; ask for fewer, or ") + "start it with --sessions " +
-            std::to_string(needed + stored));
+    return never_fits(needed, field,
+                      "the server keeps " + std::to_string(slots) + " in all" +
+                          (stored == 0 ? "" : ", of which " + are(stored) + " stored") +
+                          (needed == 1 ? "; " : "; ask for fewer, or ") +
+                          "start it with --sessions " + std::to_string(needed + stored));
   }
   Status status(Code::kResourceExhausted,
-                "no room for " + std::to_string(needed) + " more states: " +
+                "no room for " + counted(needed, "more state") + ": " +
                     std::to_string(std::max(free, 0)) + " of " + std::to_string(slots) +
                     " sessions are free; try again later, or delete sessions that are done");
   return status.with_retry_after(std::chrono::seconds(1)).with_reason("sessions");
@@ -137,8 +144,8 @@ Status no_room(int needed, int free, int slots, int stored, std::string_view fie
 
 Status others_wait(int64_t waiting, bool may_wait) {
   Status status(Code::kResourceExhausted,
-                std::to_string(waiting) +
-                    " calls wait for sessions to come free, and come first; try again later" +
+                "free sessions go first to " + counted(waiting, "waiting call") +
+                    "; try again later" +
                     (may_wait ? hint(", or set " + place_of(fields::kMaxQueueTime) + " to wait")
                               : std::string()));
   return status.with_retry_after(std::chrono::seconds(1)).with_reason("sessions");

@@ -114,6 +114,11 @@ Result<TemplateFiles> template_in_directory(const std::string& directory) {
   return files;
 }
 
+// The source is empty if there is no template.
+Result<TemplateFiles> templates_of(const std::string& path) {
+  return is_gguf(path) ? template_in_gguf(path) : template_in_directory(path);
+}
+
 }  // namespace
 
 Result<std::map<std::string, std::string>> load_template_tokens(const std::string& path) {
@@ -127,13 +132,9 @@ Result<std::string> read_template(const std::string& path) {
 }
 
 Result<TemplateFiles> load_template(const std::string& path) {
-  Result<TemplateFiles> files =
-      is_gguf(path) ? template_in_gguf(path) : template_in_directory(path);
+  Result<TemplateFiles> files = templates_of(path);
   if (files.ok() && files->source.empty()) {
-    // Callers see this, too, so the folders above are left out.
-    std::filesystem::path folder(path);
-    if (folder.filename().empty()) folder = folder.parent_path();
-    return not_found(quote(folder.filename().string(), 400) + " has no chat template");
+    return not_found(quote(path, 400) + " has no chat template");
   }
   return files;
 }
@@ -141,8 +142,10 @@ Result<TemplateFiles> load_template(const std::string& path) {
 Result<std::shared_ptr<const ChatFormat>> load_chat_format(
     const std::string& path, std::shared_ptr<const Tokenizer> tokenizer, const std::string& own) {
   if (own.empty()) {
-    const Result<TemplateFiles> files = load_template(path);
+    const Result<TemplateFiles> files = templates_of(path);
     if (!files.ok()) return files.status();
+    // Every report of this names the model. Clients see it, so the path is left out.
+    if (files->source.empty()) return not_found("there is no template among its files");
     return ChatFormat::make(*files, std::move(tokenizer));
   }
   Result<TemplateFiles> files = TemplateFiles{};

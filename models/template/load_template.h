@@ -33,7 +33,7 @@ Result<std::map<std::string, std::string>> load_template_tokens(const std::strin
 
 // Loads the chat format of the model at `path`. With `own`, the template is read from that file,
 // and the tokens from the model. Errors are those of load_template(), read_template() and
-// ChatFormat::make().
+// ChatFormat::make(), but NOT_FOUND does not name the path.
 Result<std::shared_ptr<const ChatFormat>> load_chat_format(
     const std::string& path, std::shared_ptr<const Tokenizer> tokenizer,
     const std::string& own = "");

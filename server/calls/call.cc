@@ -24,6 +24,12 @@ Status Call::admit() {
   return over_ ? *over_ : quota_.begin(caller());
 }
 
+Result<std::shared_ptr<const ServedModel>> Call::find_model(const std::string& name) {
+  auto model = state_.models.find(caller(), name);
+  if (model.ok()) set_model(*model);
+  return model;
+}
+
 void Call::end_quota() {
   std::lock_guard lock(mutex_);
   quota_.end();

@@ -60,6 +60,10 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
 
   // Only after admit().
   const Caller& caller() const { return *start_.caller; }
+  // ServedModels::find() for the caller. Does set_model().
+  Result<std::shared_ptr<const ServedModel>> find_model(const std::string& name);
+  // From here on, metrics and the log count the call for this model, even if it is refused.
+  void set_model(std::shared_ptr<const ServedModel> model);
 
   // --- LiveCall ---
 
@@ -98,7 +102,6 @@ class Call : public LiveCall, public std::enable_shared_from_this<Call> {
   // call ends, by release(), or at once if the call has already ended.
   void on_end(std::function<void()> release);
   void release();
-  void set_model(std::shared_ptr<const ServedModel> model);
   std::shared_ptr<const ServedModel> model() const;  // null before set_model()
 
   // To be called when work may be due. resume() does it now, unless another thread has the turn.

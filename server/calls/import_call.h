@@ -40,7 +40,7 @@ class ImportCall final : public Call {
   // To be called once, with the first message, which describes the session. Reserves memory for the
   // state. RESOURCE_EXHAUSTED.
   Status open(std::shared_ptr<const ServedModel> model, std::string id, bool allow_inexact);
-  // Null before open().
+  // Null before find_model().
   std::shared_ptr<const ServedModel> opened() const { return model(); }
   // Adds the next piece of the file. Only after open(). Errors of StateReader::add().
   Status add(std::span<const std::byte> piece);

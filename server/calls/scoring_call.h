@@ -40,7 +40,7 @@ class ScoringCall final : public Call {
   // other arguments and the errors are those of Engine::start_score().
   Status open(std::shared_ptr<const ServedModel> model, const Origin& origin, bool begin, bool keep,
               Duration max_queue_time);
-  // Null before open().
+  // Null before find_model().
   std::shared_ptr<const ServedModel> opened() const { return model(); }
   // Scores the values of a chunk. Only after open(). The call keeps `room` while the engine has the
   // values.

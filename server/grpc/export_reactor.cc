@@ -21,7 +21,7 @@ class ExportReactor final : public ExportBase {
 
   void start(const grpc::ByteBuffer& bytes) {
     start_with<v1::ExportSessionRequest>(bytes, [this](const auto& message) -> Status {
-      auto model = find_model(message.model());
+      auto model = call_->find_model(message.model());
       if (!model.ok()) return model.status();
       const auto lasts = duration_of(message.expires_in(), fields::kExpiresIn);
       if (!lasts.ok()) return lasts.status();

@@ -31,7 +31,7 @@ class GenerateReactor final : public GenerateBase {
  private:
   static Status begin(ServerContext& state, GenerateCall& call, const v1::GenerateRequest& message,
                       std::string& session) {
-    auto model = state.models.find(call.caller(), message.model());
+    auto model = call.find_model(message.model());
     if (!model.ok()) return model.status();
     auto request = request_of(message, state.text_input(**model, message.model()), state.delivery);
     if (!request.ok()) return request.status();

@@ -54,7 +54,7 @@ class ImportReactor final : public ImportBase {
   }
 
   Status open(const v1::ImportTarget& target) {
-    auto model = find_model(target.model());
+    auto model = call_->find_model(target.model());
     if (!model.ok()) return model.status();
     return call_->open(std::move(*model), target.id(), target.allow_inexact());
   }

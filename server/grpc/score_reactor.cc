@@ -69,7 +69,7 @@ class ScoreReactor final : public ScoreBase {
   }
 
   static Status open(const v1::ScoreRequest& message, const Chunk& chunk) {
-    auto model = chunk.state.models.find(chunk.call->caller(), message.model());
+    auto model = chunk.call->find_model(message.model());
     if (!model.ok()) return model.status();
     if (message.origin().has_token()) {
       return invalid_argument(

@@ -85,10 +85,6 @@ class StreamReactor : public Reactor, protected Sink {
     state_.reader.post(call_->caller().account, std::move(task));
   }
 
-  // ServedModels::find() for the caller.
-  Result<std::shared_ptr<const ServedModel>> find_model(const std::string& name) const {
-    return state_.models.find(call_->caller(), name);
-  }
   // Names the call's session in the initial metadata. To be called before the first message is
   // sent.
   void name_session(const std::string& id) {

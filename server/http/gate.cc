@@ -15,8 +15,7 @@ constexpr const char* kAllMethods = "GET, HEAD, POST, PUT, DELETE, OPTIONS";
 // Browsers let pages of other origins read these headers in addition to the few that are always
 // allowed.
 constexpr const char* kExposed =
-    "Retry-After, Retry-After-Ms, X-Should-Retry, X-Request-Id, X-Session-Id, WWW-Authenticate, "
-    "Allow";
+    "Retry-After, Retry-After-Ms, X-Should-Retry, X-Session-Id, WWW-Authenticate, Allow";
 constexpr std::array<std::string_view, 3> kLoopback = {"localhost", "127.0.0.1", "[::1]"};
 
 std::set<std::string, std::less<>> listed(std::string_view text) {

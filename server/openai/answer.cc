@@ -344,7 +344,7 @@ Status Answer::submit(const HttpRequest& request) {
   if (!room.ok()) return room.status();
   if (Status s = note(kind_->read(first.call().caller(), request.body, request_)); !s.ok())
     return s;
-  const auto model = state_.models.find(first.call().caller(), request_.model);
+  const auto model = first.call().find_model(request_.model);
   if (!model.ok()) return note(kind_->fault(model.status()));
   model_ = *model;
   fit_top_k(model_->engine->spec(), request_.call.sampling);
@@ -399,6 +399,7 @@ bool Answer::take_turn() {
 Part& Answer::enter_next() {
   Part& part = *parts_[entered_];
   part.enter();
+  if (model_ != nullptr) part.call().set_model(model_);
   bool ended = false;
   {
     std::lock_guard lock(mutex_);

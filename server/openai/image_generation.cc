@@ -104,7 +104,7 @@ Fault ImageGeneration::submit(const HttpRequest& request) {
   const Result<Json> body = parse_body(request.body);
   if (!body.ok()) return {body.status()};
   if (Fault fault = read_image_request(*body, request_); !fault.ok()) return fault;
-  const auto model = state_.models.find(call_->caller(), request_.model);
+  const auto model = call_->find_model(request_.model);
   if (!model.ok()) return fault_of(model.status(), image_word);
   const Spec& spec = (*model)->engine->spec();
   if (Fault fault = fit_to_model(name_for(request_.model, **model), spec, request_); !fault.ok())

@@ -65,7 +65,7 @@ class ExportAnswer final : public ExportSink, public std::enable_shared_from_thi
  private:
   Status submit(const HttpRequest& request) {
     if (Status s = call_->admit(); !s.ok()) return s;
-    auto model = state_.models.find(call_->caller(), query_field(request, fields::kModel));
+    auto model = call_->find_model(query_field(request, fields::kModel));
     if (!model.ok()) return model.status();
     ExportTerms terms;
     if (Status s = read_terms(request, terms); !s.ok()) return s;
@@ -157,7 +157,7 @@ class ImportAnswer final : public ImportSink, public std::enable_shared_from_thi
   Status open() {
     const auto allow_inexact = boolean_of(allow_inexact_, fields::kAllowInexact);
     if (!allow_inexact.ok()) return allow_inexact.status();
-    auto model = state_.models.find(call_->caller(), model_);
+    auto model = call_->find_model(model_);
     if (!model.ok()) return model.status();
     return call_->open(std::move(*model), session_, *allow_inexact);
   }

@@ -56,7 +56,7 @@ class Waiting(unittest.TestCase):
         streams = [self.open(max_tokens=1_000_000, stream=True) for _ in range(SESSIONS)]
         for stream in streams:
             self.addCleanup(stream.close)
-            self.assertIn(b"data: ", stream.readline())
+            self.assertNotEqual(stream.readline(), b"")  # an event, or a comment if that takes long
         return streams
 
     def test_completions_wait_for_a_state_and_all_are_answered(self):

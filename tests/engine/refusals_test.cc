@@ -1,11 +1,14 @@
 #include "engine/refusals.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/fields.h"
 
 namespace runnel {
 namespace {
+
+using ::testing::StartsWith;
 
 TEST(Refusals, NameTheirReason) {
   EXPECT_EQ(draining_status().reason(), "draining");
@@ -40,6 +43,18 @@ TEST(Refusals, NameTheFieldThatAsksForTooMuch) {
   EXPECT_EQ(no_room(3, 0, 2, 0).message(),
             "the call needs 3 states, and the server keeps 2 in all; ask for fewer, or start it "
             "with --sessions 3");
+}
+
+TEST(Refusals, CountInTheSingularAndThePlural) {
+  EXPECT_THAT(no_room(1, 0, 2, 0).message(), StartsWith("no room for 1 more state: 0 of 2 "));
+  EXPECT_THAT(no_room(2, 1, 2, 0).message(), StartsWith("no room for 2 more states: 1 of 2 "));
+  EXPECT_THAT(others_wait(1, true).message(),
+              StartsWith("free sessions go first to 1 waiting call;"));
+  EXPECT_THAT(others_wait(2, true).message(),
+              StartsWith("free sessions go first to 2 waiting calls;"));
+  EXPECT_EQ(share_used_up(1, 1, 1).message(),
+            "one caller may hold 1 state of a model (limits.sessions_per_caller), and 1 is held; "
+            "delete sessions that are done, or wait for calls to end");
 }
 
 TEST(Refusals, OnlyACallThatMayWaitIsToldToWait) {

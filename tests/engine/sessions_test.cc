@@ -131,7 +131,7 @@ TEST_F(SessionsTest, ASessionThatNeverFitsNamesNoField) {
   EXPECT_EQ(refused.code(), Code::kInvalidArgument);
   EXPECT_EQ(refused.field(), "");
   EXPECT_EQ(refused.message(),
-            "the call needs a state, and the server keeps 3 in all, of which 3 are stored ones; "
+            "the call needs a state, and the server keeps 3 in all, of which 3 are stored; "
             "start it with --sessions 4");
 }
 

@@ -152,7 +152,7 @@ TEST_F(WaitingTest, ANewCallDoesNotOvertakeWaitingCalls) {
   EXPECT_FALSE(waiting->started.has_value());
   const auto hasty = harness_.generate(request_of({3}, 1));
   EXPECT_EQ(hasty->end->code(), Code::kResourceExhausted);
-  EXPECT_THAT(hasty->end->message(), HasSubstr("1 calls wait for sessions"));
+  EXPECT_THAT(hasty->end->message(), HasSubstr("free sessions go first to 1 waiting call;"));
   EXPECT_TRUE(hasty->end->retry_after().has_value());
   EXPECT_EQ(harness_.create("s").status().code(), Code::kResourceExhausted);
   GenerateRequest named = request_of({3}, 1);

@@ -32,7 +32,7 @@ from typing import Any
 from real_server import ROOT, RUNNEL, SKIPPED
 
 sys.path.insert(0, str(ROOT / "scripts"))
-from local_fleet import PATIENCE, Fleet, Replica
+from local_fleet import PATIENCE, Fleet, Replica, wait_until
 
 from runnel_client import Client, Retry, Session
 
@@ -335,14 +335,17 @@ def freeze(replica: Replica) -> None:
     """SIGSTOP, while the replica holds no lock of a directory: it would keep the others from the sessions."""
     assert replica.process is not None
     process = replica.process.pid
-    while True:
+
+    def is_frozen() -> bool:
         replica.signal(signal.SIGSTOP)
         os.waitid(os.P_PID, process, os.WSTOPPED)  # all its threads have stopped
         files = pathlib.Path(f"/proc/{process}/fd").iterdir()
         if not any("/lock-" in os.readlink(file) for file in files):
-            return
+            return True
         replica.signal(signal.SIGCONT)
-        time.sleep(0.01)
+        return False
+
+    wait_until(is_frozen, f"replica {replica.name} is stopped without a lock")
 
 
 def options(document: str | None, **defaults: Any) -> argparse.Namespace:

@@ -335,6 +335,9 @@ TEST(Generate, TheLogHasALineForEachCall) {
   EXPECT_TRUE(test.generate(request).status.ok());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   EXPECT_FALSE(test.generate(generate_request({99}, 3)).status.ok());
+  request.clear_values();
+  request.set_text("x");
+  EXPECT_FALSE(test.generate(request).status.ok());
   ASSERT_TRUE(eventually([&] { return test.server.active_streams() == 0; }));
   const std::string log = test.log_text.str();
   EXPECT_THAT(log, HasSubstr("debug begin rpc=Generate peer="));
@@ -342,6 +345,8 @@ TEST(Generate, TheLogHasALineForEachCall) {
   EXPECT_THAT(log, HasSubstr("info call rpc=Generate model=small-symbols caller=\"\" peer=ipv4:"));
   EXPECT_THAT(log, HasSubstr(" code=OK given=1 sampled=3 queue_seconds="));
   EXPECT_THAT(log, HasSubstr(" code=INVALID_ARGUMENT given=1 sampled=0 seconds="));
+  EXPECT_THAT(log, HasSubstr(" code=INVALID_ARGUMENT given=0 sampled=0 seconds="));
+  EXPECT_THAT(log, ::testing::Not(HasSubstr(" model=\"\"")));
   EXPECT_THAT(log, HasSubstr(" message=\""));
   const double queued = std::stod(logged(log, "queue_seconds"));
   const double first = std::stod(logged(log, "first_seconds"));

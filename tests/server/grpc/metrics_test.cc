@@ -52,6 +52,9 @@ TEST(Metrics, CountCallsByMethodModelAndCode) {
   grpc::ClientContext context;
   v1::ListStatesResponse states;
   EXPECT_TRUE(test.sessions->ListStates(&context, {}, &states).ok());
+  v1::ScoreRequest with_token = score_request({1, 2});
+  with_token.mutable_origin()->set_token("t");
+  EXPECT_FALSE(test.score(std::vector{with_token}).status.ok());
   v1::GenerateRequest elsewhere = generate_request({1}, 1);
   elsewhere.set_model("absent");
   EXPECT_FALSE(test.generate(elsewhere).status.ok());
@@ -65,6 +68,7 @@ TEST(Metrics, CountCallsByMethodModelAndCode) {
   EXPECT_THAT(text, HasSubstr(calls("fake", "Generate", "OK")));
   EXPECT_THAT(text, HasSubstr(calls("fake", "Generate", "INVALID_ARGUMENT")));
   EXPECT_THAT(text, HasSubstr(calls("fake", "Score", "OK")));
+  EXPECT_THAT(text, HasSubstr(calls("fake", "Score", "INVALID_ARGUMENT")));
   EXPECT_THAT(text, HasSubstr(calls("fake", "CreateSession", "OK")));
   EXPECT_THAT(text, HasSubstr(calls("fake", "ListStates", "OK")));
   EXPECT_THAT(text, HasSubstr(calls("(other)", "Generate", "NOT_FOUND")));

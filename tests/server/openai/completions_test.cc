@@ -350,6 +350,15 @@ TEST(Completions, AnAnswerIsCountedUntilItsClientHasTakenIt) {
   EXPECT_EQ(test.state.memory.held(), 0);
 }
 
+TEST(Completions, ARefusedPromptCountsForItsModel) {
+  const OpenAiServer test;
+  Json body = request(5);
+  body["prompt"] = std::string(2000, 'a');
+  EXPECT_EQ(test.complete(body).status, 400);
+  EXPECT_THAT(test.log_text.str(), HasSubstr("rpc=openai.completions model=fake caller=\"\" "
+                                             "peer=127.0.0.1 code=INVALID_ARGUMENT"));
+}
+
 TEST(Completions, ARefusalUsesTheFieldNamesOfTheClient) {
   const OpenAiServer test;
   const auto refusal = [&](const char* fields) {
