@@ -125,8 +125,8 @@ Status check_chats(const ServedModel& model, const std::string& asked) {
   if (model.chat != nullptr) return {};
   return not_found("model " + quote(name_for(asked, model)) +
                    " has no chat template: " + model.no_chat +
-                   "; add chat_template.jinja to its directory, or send the prompt as a text in "
-                   "the form that the model was trained on");
+                   "; name one to the server (--chat-template NAME=FILE), or send the prompt as a "
+                   "text in the form that the model was trained on");
 }
 
 Status check_turns(const ServedModel& model, const std::string& asked, ChatStart start) {

@@ -128,7 +128,7 @@ class Files(unittest.TestCase):
             before = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
             resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (3, before[1]))
             waiting = [socket.create_connection(("127.0.0.1", port)) for port in (*ports, server.port) * 4]
-            stream.communicate(timeout=5 * PATIENCE)
+            stream.communicate(timeout=PATIENCE)
             self.assertEqual(stream.returncode, 0, "a stream that has begun continues")
             self.assertTrue(eventually(lambda: "the system gives no more open files" in server.logged()))
             resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, before)
