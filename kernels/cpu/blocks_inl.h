@@ -3,8 +3,9 @@
 // inside an anonymous namespace by isa_*.cc, after step32_inl.h. Before that, isa_*.cc defines
 // Ints, a vector of kLanes integers, with its operations, and:
 // - largest_size(x): the largest bits of |x| of a run's 32 inputs.
-// - put_integers(x, factor, words, sums): writes the integers nearest to x * factor as two words
-//   for each four of them, and sums the first 16 and the last 16.
+// - put_integers(x, factor, words, sums): rounds the 32 numbers x * factor to integers, ties to
+//   even. It writes two words for each four of them, in the form that add_products() reads. sums[0]
+//   becomes the sum of the first 16 integers, and sums[1] that of the others.
 // - kBlockRows: the most rows that are multiplied by a panel while its weights are in registers.
 // - kBothHalves: with more rows, the registers have no room for the sums of both halves of a panel.
 // No include guard and no includes: see isa.h.
