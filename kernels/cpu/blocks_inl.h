@@ -3,8 +3,9 @@
 // inside an anonymous namespace by isa_*.cc, after step32_inl.h. Before that, isa_*.cc defines
 // Ints, a vector of kLanes integers, with its operations, and:
 // - largest_size(x): the largest bits of |x| of a run's 32 inputs.
-// - put_integers(x, factor, words, sums): writes the integers nearest to x * factor as two words
-//   for each four of them, and sums the first 16 and the last 16.
+// - put_integers(x, factor, words, sums): rounds the 32 numbers x * factor to integers, ties to
+//   even. It writes two words for each four of them, in the form that add_products() reads. sums[0]
+//   becomes the sum of the first 16 integers, and sums[1] that of the others.
 // - kBlockRows: the most rows that are multiplied by a panel while its weights are in registers.
 // - kBothHalves: with more rows, the registers have no room for the sums of both halves of a panel.
 // No include guard and no includes: see isa.h.
@@ -37,15 +38,11 @@ inline float number_of(int32_t bits) {
   return x;
 }
 
-// Converts the inputs of one run. `count` inputs exist; the others are zeros.
-void round_run(const float* x, int count, int32_t* run) {
+// Converts the inputs of one run.
+void round_run(const float* x, int32_t* run) {
   constexpr int32_t kLeast = 27 << 23;   // 2^-100
   constexpr int32_t kNone = 0x7f800000;  // infinity; NaNs are above it
-  alignas(64) float others[kStepInputs];
-  if (count < kStepInputs) {
-    for (int i = 0; i < kStepInputs; ++i) others[i] = i < count ? x[i] : 0.0F;
-    x = others;
-  }
+  static constexpr float kZeros[kStepInputs] = {};
   const int32_t most = largest_size(x);
   const bool is_none = most >= kNone || most < kLeast;
   const int32_t exponent = most >> 23;  // e + 127
@@ -53,12 +50,8 @@ void round_run(const float* x, int count, int32_t* run) {
   const float power = most >= kNone   ? number_of(0x7fc00000)
                       : most < kLeast ? 0.0F
                                       : number_of((exponent - 13) << 23);
-  if (is_none) {
-    for (float& zero : others) zero = 0.0F;
-    x = others;
-  }
   int32_t sums[2];
-  put_integers(x, factor, run + kFirstInput, sums);
+  put_integers(is_none ? kZeros : x, factor, run + kFirstInput, sums);
   const int32_t sum = sums[0] + sums[1];
   run[0] = bits_of(power);
   run[1] = bits_of(static_cast<float>(sum) * power);
@@ -68,13 +61,14 @@ void round_run(const float* x, int count, int32_t* run) {
   run[5] = -8 * sum;
 }
 
-// Converts x [rows, in] to integers, [rows][runs][kRunWords].
+// Converts x [rows, in] to integers, [rows][runs][kRunWords]. Blocks have whole runs, so `in` is a
+// multiple of 32.
 void round_blocks(const float* x, int64_t x_stride, int rows, int in, float* to) {
   const FlushDenormals flush;
   auto* run = reinterpret_cast<int32_t*>(to);
   for (int row = 0; row < rows; ++row, x += x_stride) {
     for (int k = 0; k < in; k += kStepInputs, run += kRunWords) {
-      round_run(x + k, in - k < kStepInputs ? in - k : kStepInputs, run);
+      round_run(x + k, run);
     }
   }
 }

@@ -59,7 +59,7 @@ inline void project_columns(const FeatureArgs& args, const float* omega, int row
 template <int kN>
 inline void project(const FeatureArgs& args, const float* omega, int rows, bool is_first,
                     const float (*x)[kInputElements], float* const* u) {
-  constexpr int kV = kN > 1 ? 2 : 4;
+  constexpr int kV = kN > 1 ? 2 : 4;  // enough sums that multiply-adds do not wait for each other
   const int width = args.projections;
   int j = 0;
   for (; j + kV * kLanes <= width; j += kV * kLanes) {

@@ -1,11 +1,11 @@
 // The operations, written once over a vector register. Each isa_*.cc includes this file inside an
 // anonymous namespace. Before that it includes elementary_inl.h and features_inl.h, and defines:
 // - Reg, kLanes, kRows, kAccumulators;
-// - kKeepsPairs, whether the registers have room for the pairs of all panels beside the sums;
+// - kKeepsPairs, whether there are enough registers for the sums and for the pairs of all panels;
 // - set1, load, store, load_n, store_n, first (the first n lanes, zero elsewhere);
 // - add, sub, mul, div, sqrt, max, min, multiply_add(a, b, c) = a * b + c;
-// - hold(x), which keeps the compiler from loading x from memory again for each use, if there are
-//   enough registers;
+// - hold(x), which makes the compiler keep x in a register instead of loading it from memory for
+//   each use. It does nothing if there are not enough registers;
 // - if_above, scale_by_power, negate_if_odd, even and odd (of pairs of bf16, widened);
 // - dot_pairs, if it uses Factors::kPairs.
 // No include guard and no includes: see isa.h.
@@ -139,7 +139,8 @@ RUNNEL_INLINE void multiply_widened(const float* x, int64_t x_stride, bool secon
     asm("" : "+r"(x));
 #pragma GCC unroll 4
     for (int p = 0; p < kP; ++p) {
-      // Makes the compiler load pairs and inputs again.
+      // Makes the compiler load the pairs and the inputs of each panel again, instead of keeping
+      // them on the stack.
       if (!kKeepsPairs) asm("" : "+r"(x), "+r"(w));
       Reg column[2];
 #pragma GCC unroll 2

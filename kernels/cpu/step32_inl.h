@@ -81,11 +81,10 @@ RUNNEL_INLINE void add_step(const float* x, int64_t x_stride, const std::byte* w
       __builtin_prefetch(ahead + line, 0, 2);
       __builtin_prefetch(w + line + kStepNear);
     }
+    // One chain after the other. With the weights of both chains at once, AVX2 would not have
+    // enough registers, and sums would be stored on the stack.
 #pragma GCC unroll 2
     for (int chain = 0; chain < 2; ++chain) {
-      // Loads the weights again for each chain. Otherwise they would need more registers than AVX2
-      // has, and sums would be stored on the stack.
-      asm("" : "+r"(w));
       const Reg column[2] = {Kept::take(w, chain, 0), Kept::take(w, chain, 1)};
 #pragma GCC unroll 32
       for (int i = 0; i < kN; ++i) {

@@ -4,7 +4,7 @@
 constexpr bool kPlanes = true;
 
 // sum += the products of the four unsigned bytes in each word of `bytes` and the four signed bytes
-// of x. In assembly, because GCC 12 would first load x into a register of its own.
+// of x. It is in assembly, because GCC 12 would first copy x to all lanes of another register.
 inline void add_bytes(Ints bytes, const int32_t& x, Ints& sum) {
   asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(bytes), "m"(x));
 }

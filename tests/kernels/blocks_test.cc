@@ -156,10 +156,45 @@ TEST_P(Blocks, SumsMatchTheDocumentedRule) {
     for (const auto& [rows, in, out] :
          {std::array{1, 512, 70}, std::array{5, 256, 33}, std::array{70, 256, 8},
           std::array{3, least, 1}, std::array{1, 2304, 9}, std::array{4, 1280, 17},
-          std::array{8, 256, 33}}) {
+          std::array{8, 256, 33}, std::array{2, 256, 33}, std::array{7, 256, 33}}) {
       const Layer layer(type, rows, in, out);
       expect_same(layer.run(backend()), by_the_rule(layer));
     }
+  }
+}
+
+// In each run, 1 is the largest input, so 2^-13 becomes the integer 1. The other inputs are halfway
+// between two integers.
+TEST_P(Blocks, RoundsTiesToEven) {
+  for (const StoredType type : kTypes) {
+    SCOPED_TRACE(format_of(type).name);
+    Layer layer(type, 1, 256, 40);
+    for (int k = 0; k < layer.in; ++k) {
+      const float tie = (static_cast<float>(k) + 0.5F) * 0x1p-13F;
+      layer.x[static_cast<size_t>(k)] = k % kRun == 0 ? 1.0F : k % 2 == 0 ? tie : -tie;
+    }
+    expect_same(layer.run(backend()), by_the_rule(layer));
+  }
+}
+
+// The smallest inputs that are not rounded to zero, and the largest that are. There is one in each
+// run, in another place each time.
+TEST_P(Blocks, RoundsToZeroBelowTheLeastInput) {
+  for (const StoredType type : kTypes) {
+    SCOPED_TRACE(format_of(type).name);
+    Layer layer(type, 4, 256, 40);
+    std::ranges::fill(layer.x, 0.0F);
+    std::ranges::fill(layer.bias, 0.0F);
+    const float least[] = {0x1p-100F, -0x1p-100F, 0x1.fffffep-101F, -0x1.fffffep-101F};
+    for (int row = 0; row < layer.rows; ++row) {
+      for (int run = 0; run < layer.in / kRun; ++run) {
+        layer.x[static_cast<size_t>(row * layer.in + run * kRun + 4 * run + row)] = least[row];
+      }
+    }
+    const std::vector<float> found = layer.run(backend());
+    expect_same(found, by_the_rule(layer));
+    EXPECT_TRUE(std::any_of(found.begin(), found.begin() + 40, [](float y) { return y != 0.0F; }));
+    EXPECT_TRUE(std::all_of(found.end() - 80, found.end(), [](float y) { return y == 0.0F; }));
   }
 }
 

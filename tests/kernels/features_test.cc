@@ -129,6 +129,28 @@ TEST_P(Features, BitsDoNotDependOnTheBatchOrOnThreads) {
   }
 }
 
+// The bits of a query or a key do not depend on the others of its input.
+TEST_P(Features, BitsDoNotDependOnOtherQueriesAndKeys) {
+  const Shape shape = {FeatureMap::kGeneralized, 175, 70, 3};
+  Map map(shape, false);
+  const int size = map.features.size();
+  const int blocks = 2 * shape.heads;
+  Guarded x(2, blocks * shape.dk);
+  Guarded together(2, blocks * size);
+  Guarded apart(2, blocks * size);
+  run(map, shape, x, together);
+  View from = x.view();
+  View to = apart.view();
+  from.cols = shape.dk;
+  to.cols = size;
+  for (int b = 0; b < blocks; ++b) {
+    from.data = &x.at(0, b * shape.dk);
+    to.data = &apart.at(0, b * size);
+    backend().features(from, map.features, to);
+  }
+  EXPECT_TRUE(same_bits(together.values(), apart.values()));
+}
+
 TEST_P(Features, LargeInputsStayFinite) {
   for (const Shape& shape : shapes()) {
     if (shape.map == FeatureMap::kGeneralized) continue;

@@ -146,7 +146,7 @@ TEST_P(Int8, HasTheBitsOfItsOrder) {
   for (const int in : {1, 2, 7, 31, 32, 33, 100, 256}) {
     for (const int out : {1, 30, 33, 64, 70}) {
       const Layer most(37, in, out);
-      for (const int rows : {1, 2, 3, 4, 5, 8, 16, 17, 32, 37}) {
+      for (const int rows : {1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 32, 37}) {
         Layer layer = most;
         layer.rows = rows;
         layer.x.resize(static_cast<size_t>(rows) * in);
