@@ -1,7 +1,7 @@
 """Turn a PyTorch checkpoint into a directory that runnel serves.
 
-Of RWKV-7 (.pth) and Mamba-2 (pytorch_model.bin) the tensors become safetensors under their own names; no flag but --out
-is needed, and --vocab or --tokenizer where there is to be text. --config and the flags of the model card work too.
+Of RWKV (.pth) and Mamba (pytorch_model.bin) the tensors become safetensors under their own names; no flag but --out is
+needed, and --vocab or --tokenizer where there is to be text. --config and the flags of the model card work too.
 Every other flag is refused.
 
 Of a linear transformer it makes a bundle. Read are: checkpoints of idiap/linear-transformer-experiments
@@ -70,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_model_flags(parser.add_argument)
     add_value_flags(parser.add_argument)
     add_name_flags(parser.add_argument_group("names, where they are not those of the authors' code").add_argument)
-    add_published_flags(parser.add_argument_group("RWKV-7 and Mamba-2").add_argument)
+    add_published_flags(parser.add_argument_group("RWKV and Mamba").add_argument)
     add_card_flags(parser.add_argument_group("model card (README.md)").add_argument)
     return parser
 
