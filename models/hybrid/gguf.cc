@@ -137,7 +137,7 @@ bool may_have_experts(const Keys& keys) {
 }
 
 void refuse_options(const Keys& keys) {
-  if (!may_have_experts(keys)) keys.allow_none("expert_count", "experts are");
+  if (!may_have_experts(keys)) keys.allow_none("expert_count", "experts of this architecture are");
   keys.allow_none("attention.sliding_window", "a window of attention is");
   keys.allow("attention.causal", true);
 }

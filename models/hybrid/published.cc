@@ -150,7 +150,8 @@ bool has_experts(const PublishedConfig& config) {
 void refuse_experts(const PublishedConfig& config, const char* key) {
   const Json* const found = config.find(key);
   if (found == nullptr || *found == 0) return;
-  config.faults().add(config.path(key), "0, as experts are not implemented", describe(*found));
+  config.faults().add(config.path(key), "0, as experts of this model_type are not implemented",
+                      describe(*found));
 }
 
 void read_experts(const PublishedConfig& config, const char* count, const char* ffn,
