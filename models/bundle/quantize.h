@@ -19,8 +19,9 @@ struct Quantized {
 
 // Makes the directory `out` with a quantized copy of `bundle`, a directory: model.gguf holds the
 // tensors under the same names, the large matrices as `type`, for which can_quantize() is true.
-// Other files are copied, subdirectories are not. Gates, decays, low-rank factors, convolutions,
-// embeddings, and matrices whose rows are not a multiple of 32 keep their types.
+// Other files are copied, and of the subdirectories only additional_chat_templates. Gates, decays,
+// low-rank factors, convolutions, norms, embeddings, and matrices whose rows are not a multiple of
+// 32 keep their types.
 // INVALID_ARGUMENT, and no directory, if
 // - `out` exists or cannot be written,
 // - the bundle is a GGUF file, has blocks already, has no such matrices, or its head is not
