@@ -54,8 +54,8 @@ namespace runnel::cuda {
 inline Status check_default(const CudaOptions& options) {
   if (!options.library && !options.replay && !options.chunks) return {};
   return {Code::kFailedPrecondition,
-          "on a GPU only linear transformers take kernels cublas, state replay and prompts chunks: "
-          "use kernels own, gpu_state plain and prompts steps"};
+          "on a GPU only linear transformers take kernels cublas, gpu_state replay and prompts "
+          "chunks: use kernels own, gpu_state plain and prompts steps"};
 }
 
 template <typename Device>

@@ -65,7 +65,7 @@ Status check_reach(const ListenSockets& sockets, const GrpcOptions& options, boo
   } else if (!tls) {
     fault =
         "keys would cross the network in the clear: set --tls-cert and --tls-key, or put a proxy "
-        "that ends TLS in front (docs/deploy.md) and listen on 127.0.0.1";
+        "that ends TLS in front (docs/tls.md) and listen on 127.0.0.1";
   } else {
     return {};
   }

@@ -39,7 +39,7 @@ Result<std::unique_ptr<HttpServer>> open_http_port(const ServerConfig& config, S
     return invalid_argument(
         "http_address is " + sockets->address +
         ", which other machines reach, and prompts and keys would cross the network in the clear: "
-        "put a proxy that ends TLS in front (docs/deploy.md) and listen on 127.0.0.1; or say "
+        "put a proxy that ends TLS in front (docs/tls.md) and listen on 127.0.0.1; or say "
         "--insecure-public if only those can reach it who may use it");
   }
   if (!sockets->on_loopback && config.http_hosts.empty()) {
