@@ -186,7 +186,7 @@ TEST(Conversation, AModelWithoutATemplateSaysWhy) {
   const grpc::Status status = test.generate(chat_request({message("user", "HI")})).status;
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(status.error_message(),
-              HasSubstr("model 'fake' has no chat template: it has no words; add"));
+              HasSubstr("model 'fake' has no chat template: it has no words; name one"));
   grpc::ClientContext context;
   v1::ModelInfo info;
   ASSERT_TRUE(test.models->GetModel(&context, {}, &info).ok());
