@@ -21,11 +21,20 @@ from runnel_client.errors import BundleError, check
 from runnel_client.torch_file import RAW_TYPES, Raw, StoredTensor, TorchFile
 
 VOCABULARY = "rwkv_vocab_v20230424.txt"
-BESIDE = ("tokenizer.json", "generation_config.json", VOCABULARY)  # other files in the directory of the weights
+# Other files in the directory of the weights: how text becomes values, and how conversations are written.
+BESIDE = (
+    "tokenizer.json",
+    "generation_config.json",
+    VOCABULARY,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "additional_chat_templates/tool_use.jinja",
+)
 # The beginning of the names of the first layer's tensors, for each family.
 FAMILIES = {
     "blocks.0.att.": "RWKV",
-    "model.layers.0.attn.": "RWKV-7 of flash-linear-attention",
+    "model.layers.0.attn.": "a model of flash-linear-attention",
     "backbone.layers.0.mixer.": "Mamba",
 }
 PREFIX = re.compile("(.*?)(?:" + "|".join(map(re.escape, FAMILIES)) + ")")
@@ -168,7 +177,7 @@ def copy_of(path: str) -> Callable[[BinaryIO], object]:
 
 
 def text_files(published: Published, out: str, vocab: str | None, tokenizer: str | None) -> Files:
-    """The tokenizer or vocabulary: the given one, or else the one in the checkpoint's directory. The server prefers a
+    """The files BESIDE the checkpoint; a given tokenizer or vocabulary replaces the one there. The server prefers a
     tokenizer.json, so it is left out if a vocabulary is given."""
     folder = os.path.dirname(published.files[0].path)
     only_vocab = vocab is not None and tokenizer is None
@@ -216,9 +225,11 @@ def card_of(directory: str, published: Published, added: Card) -> str:
 def write_all(directory: str, files: Mapping[str, Callable[[BinaryIO], object]]) -> None:
     """Writes files, each whole or not at all."""
     paths = {name: os.path.join(directory, name) for name in files}
-    is_new = not os.path.exists(directory)
+    folders = {directory, *map(os.path.dirname, paths.values())}
+    new = sorted((folder for folder in folders if not os.path.exists(folder)), key=len, reverse=True)
     try:
-        os.makedirs(directory, exist_ok=True)
+        for folder in folders:
+            os.makedirs(folder, exist_ok=True)
         for name, write in files.items():
             with open(paths[name] + ".tmp", "wb") as out:
                 write(out)
@@ -230,8 +241,9 @@ def write_all(directory: str, files: Mapping[str, Callable[[BinaryIO], object]])
         for path in paths.values():
             if os.path.exists(path + ".tmp"):
                 os.remove(path + ".tmp")
-        if is_new and os.path.isdir(directory) and not os.listdir(directory):
-            os.rmdir(directory)
+        for folder in new:
+            if os.path.isdir(folder) and not os.listdir(folder):
+                os.rmdir(folder)
 
 
 def publish(

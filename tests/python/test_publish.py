@@ -130,6 +130,16 @@ class PublishTest(ToolTest):
         _, config, _ = self.convert(path, "--config", self.path("other.json"))
         self.assertEqual(config, text)
 
+    def test_chat_templates_next_to_the_checkpoint_are_copied(self):
+        names = ("tokenizer_config.json", "chat_template.jinja", "additional_chat_templates/tool_use.jinja")
+        os.mkdir(self.path("additional_chat_templates"))
+        for name in names:
+            self.write(name, f"of {name}")
+        self.convert(self.save(official()))
+        for name in names:
+            with open(os.path.join(self.out, name), encoding="utf-8") as file:
+                self.assertEqual(file.read(), f"of {name}")
+
     def test_several_files_and_directories_are_merged(self):
         state = list(mamba().items())
         os.mkdir(self.path("snapshot"))
@@ -282,7 +292,7 @@ class PublishTest(ToolTest):
 
     def test_a_refusal_names_the_nearest_family(self):
         inner = {"layers.0.attn.r_k": torch.ones(4)}
-        self.refuse([self.save(inner)], "it resembles RWKV-7 of flash-linear-attention, whose tensors begin with")
+        self.refuse([self.save(inner)], "it resembles a model of flash-linear-attention, whose tensors begin with")
         self.refuse(
             [self.save({"layers.3.mixer.A_log": torch.ones(4)})], "it resembles Mamba", "'layers.3.mixer.A_log'"
         )
