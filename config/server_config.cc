@@ -451,15 +451,18 @@ Status set_chat_template(std::string_view text, std::vector<ModelConfig>& models
   if (equals == std::string_view::npos || name.empty() || equals + 1 == text.size()) {
     return invalid_argument("--chat-template is " + quote(text) + "; expected NAME=FILE");
   }
+  std::string known;
   for (ModelConfig& model : models) {
     const std::filesystem::path path = std::filesystem::path(model.path + "/").parent_path();
     const std::string called = model.name.empty() ? path.filename().string() : model.name;
-    if (called != name) continue;
-    model.chat_template = text.substr(equals + 1);
-    return {};
+    if (called == name) {
+      model.chat_template = text.substr(equals + 1);
+      return {};
+    }
+    known += (known.empty() ? "" : ", ") + quote(called);
   }
-  return invalid_argument("--chat-template names the model " + quote(name) +
-                          ", which is not served; give a model a name with NAME=DIRECTORY");
+  return invalid_argument("--chat-template names the model " + quote(name) + "; expected one of: " +
+                          known + " (NAME=DIRECTORY gives a model another name)");
 }
 
 Result<RewindConfig> parse_rewind(std::string_view text) {

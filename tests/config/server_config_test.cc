@@ -324,7 +324,8 @@ TEST(SetChatTemplate, FindsTheModelByItsNameOrDirectory) {
   for (const char* bad : {"", "=a", "m", "m="}) {
     EXPECT_THAT(set_chat_template(bad, models).message(), HasSubstr("expected NAME=FILE")) << bad;
   }
-  EXPECT_THAT(set_chat_template("mnist=a", models).message(), HasSubstr("'mnist', which is not"));
+  EXPECT_THAT(set_chat_template("mnist=a", models).message(),
+              HasSubstr("'mnist'; expected one of: 'm', 'text', "));
 }
 
 TEST(ServerConfig, AModelMayHaveAChatTemplate) {
