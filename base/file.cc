@@ -181,8 +181,14 @@ Result<std::string> read_head(const std::string& path, int64_t count) {
 Status check_writable(const std::string& path) {
   if (path.empty()) return invalid_argument("the name of the file to write is empty");
   std::error_code error;
-  if (fs::is_directory(path, error)) {
+  const fs::file_status found = fs::status(path, error);
+  if (fs::is_directory(found)) {
     return invalid_argument(quote(path, 400) + " is a directory: name a file in it");
+  }
+  // A device or a pipe is written to directly, so its folder need not be writable.
+  if (fs::exists(found) && !fs::is_regular_file(found)) {
+    if (access(path.c_str(), W_OK) == 0) return {};
+    return invalid_argument("cannot write " + quote(path, 400) + ": " + reason(errno));
   }
   const fs::path folder = folder_of(path);
   if (!fs::is_directory(folder, error)) {

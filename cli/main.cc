@@ -114,9 +114,6 @@ void log_machine(const EventLog& log) {
 
 int run_serve(const ServerConfig& config, const Rereading& rereading,
               const ModelFactory& load_on_device) {
-  // Writing to a closed connection fails that call, and writing to a closed log is ignored; neither
-  // may kill the process.
-  std::signal(SIGPIPE, SIG_IGN);
   const EventLog log(config.log_level, config.log_json);
   log_machine(log);
   Console console = standard_console();
@@ -163,6 +160,10 @@ void silence_libraries() {
 }
 
 int run(int argc, char** argv) {
+  // Writing to a closed connection fails that call, and writing to a closed log is ignored; neither
+  // may kill the server. If the reader of standard output is gone, the command removes what nobody
+  // can use any more, such as a key that was not shown, and then fails.
+  std::signal(SIGPIPE, SIG_IGN);
   Program program(
       "Serves recurrent models (linear transformers, RWKV, Mamba, gated linear attention) "
       "and hybrids over gRPC and HTTP",

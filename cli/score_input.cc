@@ -42,8 +42,13 @@ Result<ValueLists> load_idx(const std::string& path, const ModelView& model, int
   return sequences;
 }
 
+// The name of a file in errors.
+std::string title(const std::string& path) {
+  return path == kStandardInput ? "standard input" : quote(path, 400);
+}
+
 Result<ValueLists> load_numbers(const std::string& path, const ModelView& model, int64_t first) {
-  const std::string file = path == kStandardInput ? "standard input" : quote(path, 400);
+  const std::string file = title(path);
   const Result<std::string> text = read_input(path, kMaxTextBytes);
   if (!text.ok()) return text.status();
   Result<ValueLists> sequences = parse_value_lines(*text, model.vocabulary, file, first);
@@ -109,7 +114,8 @@ Result<ValueLists> load_sequences(const std::string& name, const ModelView& mode
   Result<ValueLists> sequences =
       name == kStandardInput ? load_numbers(name, model, first) : load_file(name, model, first);
   if (!sequences.ok()) return sequences;
-  const std::string file = quote(name.substr(0, name.rfind('#')), 400);
+  const Result<ItemName> item = parse_item_name(name);  // the load has parsed it, too
+  const std::string file = title(item.ok() ? item->path : name);
   if (Status status = check_lengths(*sequences, model, file); !status.ok()) return status;
   return sequences;
 }

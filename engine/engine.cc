@@ -158,9 +158,7 @@ Result<std::shared_ptr<ScoreCall>> Engine::start_score(const Caller& caller, con
                             place_of(fields::kSession));
   }
   if (is_too_long(origin.state)) return no_stored_state(*origin.state);
-  if (origin.session) {
-    if (Status s = validate_session_id(*origin.session, fields::kSession); !s.ok()) return s;
-  }
+  if (Status s = validate_origin(origin.session, origin.state); !s.ok()) return s;
   if (Status s = validate_queue_time(max_queue_time); !s.ok()) return s;
   if (Status s = validate_top_log_probs(top_log_probs, model_->spec()); !s.ok()) return s;
   if (Status s = scheduler_->check_pace(caller); !s.ok()) return s;

@@ -265,11 +265,19 @@ Status validate_session_id(const std::string& id, std::string_view field) {
   return status.at_field(field);
 }
 
+Status validate_origin(const std::optional<std::string>& session,
+                       const std::optional<std::string>& state) {
+  if (session && state) {
+    return invalid_argument(place_of(fields::kState) + " cannot be combined with " +
+                            place_of(fields::kSession) + "; leave one of them out");
+  }
+  return session ? validate_session_id(*session, fields::kSession) : Status();
+}
+
 Status validate(const GenerateRequest& request, const Spec& spec, const EngineOptions& options) {
   const NamedModel model(spec, request.model);
-  if (request.session) {
-    if (Status s = validate_session_id(*request.session, fields::kSession); !s.ok()) return s;
-  } else if (request.prompt.empty() && !request.state && !spec.begin) {
+  if (Status s = validate_origin(request.session, request.state); !s.ok()) return s;
+  if (request.prompt.empty() && !request.session && !request.state && !spec.begin) {
     Status status = invalid_argument("the prompt is empty, and model " + model.quoted() +
                                      " has no first value of its own: give at least one value");
     return status.at_field(fields::kPrompt);

@@ -2,6 +2,7 @@
 // on the limits, but not on any session.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,12 @@ Status validate_queue_time(Duration max_queue_time);
 // OK, or INVALID_ARGUMENT: an id has 1 to kMaxNameLength of the characters A-Z a-z 0-9 . _ : -
 // `field` is the field of the request that has the id.
 Status validate_session_id(const std::string& id, std::string_view field);
+
+// OK, or INVALID_ARGUMENT: a call names a session or a stored state, but not both. If it could name
+// both, it would continue the stored state in the place of the session, and so change the state for
+// all other callers.
+Status validate_origin(const std::optional<std::string>& session,
+                       const std::optional<std::string>& state);
 
 // OK; FAILED_PRECONDITION if sessions cannot be rewound; or INVALID_ARGUMENT for a position that no
 // sequence has.

@@ -47,10 +47,12 @@ DiskCalls DiskCalls::system() {
   return {::write, ::fdatasync, ::fsync, ::syncfs, ::close, ::readdir, open_file};
 }
 
-OpenFile::OpenFile(OpenFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+OpenFile::OpenFile(OpenFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), name_(std::move(other.name_)) {}
 
 OpenFile& OpenFile::operator=(OpenFile&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
+  std::swap(name_, other.name_);
   return *this;
 }
 
@@ -86,14 +88,18 @@ Result<Folder> Folder::open(const std::string& path, const std::string& writer, 
 Status Folder::failed(const std::string& what, const std::string& name, int error) const {
   const bool full = error == ENOSPC || error == EDQUOT;
   return {full ? Code::kResourceExhausted : Code::kUnavailable,
-          "cannot " + what + " " + quote(path_ + "/" + name, 300) + ": " + strerror(error)};
+          "cannot " + what + " " + quote(name.empty() ? path_ : path_ + "/" + name, 300) + ": " +
+              strerror(error)};
 }
 
 Result<OpenFile> Folder::open(const std::string& name, int flags) const {
   OpenFile file(uninterrupted([&] {
     return disk_.open_file(directory_.descriptor(), name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
   }));
-  if (file.descriptor() >= 0) return file;
+  if (file.descriptor() >= 0) {
+    file.set_name(name);
+    return file;
+  }
   if (errno == ENOENT) return not_found("there is no file " + quote(name, 200));
   return failed("open", name, errno);
 }
@@ -102,7 +108,7 @@ Result<OpenFile> Folder::open_file(const std::string& name) const { return open(
 
 Result<size_t> Folder::size_of(const OpenFile& file) const {
   struct stat status = {};
-  if (fstat(file.descriptor(), &status) != 0) return failed("examine", "", errno);
+  if (fstat(file.descriptor(), &status) != 0) return failed("examine", file.name(), errno);
   return static_cast<size_t>(status.st_size);
 }
 
@@ -114,7 +120,7 @@ Result<std::string> Folder::read_at(const OpenFile& file, size_t offset, size_t 
       return pread(file.descriptor(), text.data() + read, bytes - read,
                    static_cast<off_t>(offset + read));
     });
-    if (count < 0) return failed("read", "", errno);
+    if (count < 0) return failed("read", file.name(), errno);
     if (count == 0) break;
     read += static_cast<size_t>(count);
   }
@@ -129,7 +135,7 @@ Status Folder::read_pieces(const OpenFile& file,
   for (;;) {
     const ssize_t count =
         uninterrupted([&] { return ::read(file.descriptor(), piece.get(), kPieceBytes); });
-    if (count < 0) return failed("read", "", errno);
+    if (count < 0) return failed("read", file.name(), errno);
     if (count == 0) return {};
     if (Status s = sink({piece.get(), static_cast<size_t>(count)}); !s.ok()) return s;
   }

@@ -46,11 +46,15 @@ class OpenFile {
   ~OpenFile();
 
   int descriptor() const { return descriptor_; }
+  // The name for errors.
+  const std::string& name() const { return name_; }
+  void set_name(std::string name) { name_ = std::move(name); }
   // The descriptor, which the caller must close.
   int release();
 
  private:
   int descriptor_ = -1;
+  std::string name_;
 };
 
 class Folder {
@@ -119,6 +123,7 @@ class Folder {
   Result<OpenFile> open(const std::string& name, int flags) const;
   Status finish(OpenFile file, const std::string& name, bool durable) const;
   Status write_all(int descriptor, std::string_view bytes, const std::string& name) const;
+  // `name` is empty for the folder itself.
   Status failed(const std::string& what, const std::string& name, int error) const;
 
   std::string path_;

@@ -58,10 +58,13 @@ void read_counts(RequestFields& fields, AnswerRequest& request) {
   }
 }
 
-// A session continues with one prompt.
+// A session continues with one prompt. Must come after `state`.
 void read_session(RequestFields& fields, CompletionRequest& request) {
   GenerateRequest& call = request.answer.call;
   call.session = fields.text("session");
+  if (call.session && call.state) {
+    fields.refuse("state", "cannot be combined with session; leave one of them out");
+  }
   if (request.prompts.size() > 1 && (call.session || call.keep.value_or(false))) {
     fields.refuse(call.session ? "session" : "keep", "is for one prompt; send one");
   }

@@ -74,6 +74,15 @@ TEST(File, WritesIntoADeviceInsteadOfReplacingIt) {
   EXPECT_TRUE(S_ISCHR(info.st_mode));
 }
 
+TEST(File, ADeviceMayBeInAFolderThatCannotBeWritten) {
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo(folder.path("pipe").c_str(), 0600), 0);
+  ASSERT_EQ(chmod(folder.path("").c_str(), 0500), 0);
+  EXPECT_TRUE(check_writable(folder.path("pipe")).ok());
+  ASSERT_EQ(chmod(folder.path("").c_str(), 0700), 0);
+  EXPECT_TRUE(check_writable("/dev/null").ok());
+}
+
 TEST(File, IsPrivateIfNobodyElseMayReadOrChangeIt) {
   const TestFolder folder;
   const std::string path = folder.path("key");

@@ -110,7 +110,9 @@ TEST_F(PromptTest, NamesTheFaultOfAFileToScore) {
   EXPECT_THAT(score_error("five.idx", symbols_), HasSubstr("model 'text' takes symbols"));
   EXPECT_THAT(score_error("one.png", symbols_), HasSubstr("model 'text' takes symbols"));
   folder_.write("short", "1 2\n3\n");
-  EXPECT_THAT(score_error("short", symbols_), HasSubstr("sequence 1 has one value"));
+  EXPECT_THAT(score_error("short", symbols_), HasSubstr("short', sequence 1 has one value"));
+  folder_.write("short#1", "1\n");
+  EXPECT_THAT(score_error("short#1", symbols_), HasSubstr("short#1', sequence 0 has one value"));
   folder_.write("large", "1 2\n3 10\n");
   EXPECT_THAT(score_error("large", symbols_), HasSubstr("line 2: value 1 is '10'"));
   folder_.write("empty", "\n\n");

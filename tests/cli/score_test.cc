@@ -197,6 +197,17 @@ TEST_F(ScoreTest, ReadsStandardInput) {
   EXPECT_THAT(captured_.out(), HasSubstr("mean  2.0000"));
 }
 
+TEST_F(ScoreTest, ErrorsNameStandardInput) {
+  options_.model = "text";
+  options_.file = "-";
+  std::istringstream input("1\n");
+  std::streambuf* before = std::cin.rdbuf(input.rdbuf());
+  const int code = run();
+  std::cin.rdbuf(before);
+  EXPECT_EQ(code, kExitUsage);
+  EXPECT_THAT(captured_.err(), HasSubstr("standard input, sequence 0 has one value"));
+}
+
 TEST_F(ScoreTest, AnInterruptEndsEveryCall) {
   std::atomic<int> calls = 0;
   server_.score_instead = [&](grpc::ServerContext* context) {

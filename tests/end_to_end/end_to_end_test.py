@@ -7,6 +7,7 @@ Needs only Python's standard library.
 """
 
 import json
+import os
 import pathlib
 import re
 import signal
@@ -240,6 +241,27 @@ class EndToEnd(unittest.TestCase):
                     result.stderr,
                     "runnel: standard output could not be written: is its disk full, or its reader gone?\n",
                 )
+
+    def test_a_reader_that_is_gone_does_not_kill_a_command(self):
+        keys = self.dir / "unseen-keys.json"
+        reader, writer = os.pipe()
+        os.close(reader)
+        self.addCleanup(os.close, writer)
+        for command, message in (
+            (["info", BUNDLE], "standard output could not be written"),
+            (["key", "new", "ada", "--file", keys], "the key could not be written to standard output, and is removed"),
+        ):
+            result = subprocess.run(
+                [RUNNEL, *map(str, command)],
+                stdout=writer,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+            self.assertEqual(result.returncode, 1, command)
+            self.assertIn(message, result.stderr)
+        self.assertEqual(run_json("key", "list", "--file", keys)["keys"], [])
 
     def test_a_busy_port_is_logged_once(self):
         result = run("serve", BUNDLE, "--address", self.server.address, "--log-json")

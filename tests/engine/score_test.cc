@@ -166,6 +166,8 @@ TEST_F(ScoreTest, InvalidCallsAreRefused) {
   EXPECT_EQ(score(call, {100}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(harness_.engine->start_score({}, {.session = "a b", .state = {}}).status().code(),
             Code::kInvalidArgument);
+  EXPECT_EQ(harness_.engine->start_score({}, {.session = "a", .state = "b"}).status().code(),
+            Code::kInvalidArgument);
 }
 
 TEST_F(ScoreTest, CancelledWhileAChunkWaitsItStillEndsOnce) {

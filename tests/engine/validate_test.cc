@@ -84,6 +84,8 @@ TEST(Validate, EachFaultIsNamedWithItsLimit) {
        "delivery.max_delay is 3600000 ms"},
       {"session", [](auto& r) { r.session = "a b"; }, "characters of A-Z a-z 0-9"},
       {"empty session", [](auto& r) { r.session = ""; }, "1 to 128 characters"},
+      {"two origins", [](auto& r) { r.session = "a", r.state = "b"; },
+       "origin.state cannot be combined with origin.session"},
       {"request_id", [](auto& r) { r.request_id.assign(129, 'x'); },
        "request_id is longer than 128 bytes"},
   };

@@ -1,6 +1,7 @@
-// How a new file of a folder gets to the disk.
+// How a new file of a folder gets to the disk, and how errors name files.
 #include "storage/folder.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/types.h>
@@ -58,6 +59,22 @@ TEST(FolderTest, ALargeFileIsSyncedInParts) {
   EXPECT_EQ(write(1000, true).code(), Code::kUnavailable);
   EXPECT_EQ(syncs, 2) << "the file is not synced again";
   EXPECT_THAT(*folder->list(), ::testing::SizeIs(files)) << "nothing is left of it";
+}
+
+TEST(FolderTest, ErrorsNameTheFile) {
+  const TestFolder holder;
+  DiskCalls disk = DiskCalls::system();
+  disk.sync_folder = [](int) { return errno = EIO, -1; };
+  disk.open_file = [](int folder, const char*, int) { return openat(folder, ".", O_RDONLY); };
+  const auto folder = Folder::open(holder.path("folder"), "one", disk);
+  ASSERT_TRUE(folder.ok()) << folder.status().message();
+  const std::string path = holder.path("folder");
+  const auto a = folder->open_file("a");  // a directory, which cannot be read
+  ASSERT_TRUE(a.ok()) << a.status().message();
+  const std::string unreadable = "cannot read '" + path + "/a': Is a directory";
+  EXPECT_EQ(folder->read_at(*a, 0, 1).status().message(), unreadable);
+  EXPECT_EQ(folder->read("a", 10).status().message(), unreadable);
+  EXPECT_EQ(folder->sync_names().message(), "cannot sync '" + path + "': Input/output error");
 }
 
 }  // namespace

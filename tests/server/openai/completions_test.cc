@@ -198,7 +198,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"max_queue_time":3601})", 400, "max_queue_time"},
         Refusal{R"({"max_queue_time":"1s"})", 400, "max_queue_time"},
         Refusal{R"({"tools":[]})", 400, "tools"}, Refusal{R"({"keep":1})", 400, "keep"},
-        Refusal{R"({"prompt":["a","b"],"session":"s"})", 400, "session"}),
+        Refusal{R"({"prompt":["a","b"],"session":"s"})", 400, "session"},
+        Refusal{R"({"session":"s","state":"t"})", 400, "state"}),
     [](const auto& info) { return case_name(info.index, info.param.change); });
 
 TEST(Completions, FieldsWithoutAnEffectAreAccepted) {
