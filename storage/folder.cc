@@ -240,10 +240,11 @@ bool Folder::remove(const std::string& name) const {
 
 Status Folder::each(const std::function<void(std::string_view)>& take) const {
   // A duplicate of the descriptor would share its position with the others.
-  const int again = openat(directory_.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(again < 0 ? nullptr : fdopendir(again),
-                                                    closedir);
+  OpenFile again(openat(directory_.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(
+      again.descriptor() < 0 ? nullptr : fdopendir(again.descriptor()), closedir);
   if (entries == nullptr) return failed("list", "", errno);
+  again.release();  // `entries` closes it
   for (;;) {
     errno = 0;  // only errno tells a failure from the end
     const dirent* const entry = disk_.next_entry(entries.get());
