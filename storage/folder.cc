@@ -273,12 +273,13 @@ Result<OpenFile> Folder::lock(const std::string& name, int64_t wait_ms) const {
   }));
   if (file.descriptor() < 0) return failed("open", name, errno);
   struct flock lock = whole_file();
-  for (int64_t waited = 0;; ++waited) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
+  for (;;) {
     if (uninterrupted([&] { return fcntl(file.descriptor(), F_OFD_SETLK, &lock); }) == 0) {
       return file;
     }
     if (errno != EAGAIN && errno != EACCES) return failed("lock", name, errno);
-    if (waited >= wait_ms) {
+    if (std::chrono::steady_clock::now() >= until) {
       return Status(Code::kUnavailable, "another server has locked " +
                                             quote(path_ + "/" + name, 300) + " for " +
                                             std::to_string(wait_ms) + " ms");
