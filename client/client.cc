@@ -148,6 +148,7 @@ class Client::Wire {
 
   Wire(Target target, Seconds timeout) : timeout(timeout), target_(std::move(target)) {}
 
+  Status open();
   Status connect(Seconds at_most);
   void cancel(bool future_calls);
   bool pause(milliseconds duration);  // false: cancelled
@@ -167,8 +168,6 @@ class Client::Wire {
   std::unique_ptr<grpc::health::v1::Health::Stub> health;
 
  private:
-  Status open();  // makes the channel and the stubs
-
   const Target target_;
   Access access_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -202,7 +201,9 @@ class Client::Wire::Call {
   grpc::ClientContext context_;
 };
 
+// Makes the channel and the stubs.
 Status Client::Wire::open() {
+  if (channel_) return {};
   Result<Access> access = read_access(target_);
   if (!access.ok()) return access.status();
   access_ = std::move(*access);
@@ -216,9 +217,7 @@ Status Client::Wire::open() {
 }
 
 Status Client::Wire::connect(Seconds at_most) {
-  if (!channel_) {
-    if (Status opened = open(); !opened.ok()) return opened;
-  }
+  if (Status opened = open(); !opened.ok()) return opened;
   grpc_connectivity_state state = channel_->GetState(true);
   // A failed channel reports the failure until it is ready, and reconnects only while somebody
   // waits.
@@ -242,6 +241,8 @@ Client::Client(Target target, Seconds timeout)
     : wire_(std::make_unique<Wire>(std::move(target), timeout)) {}
 
 Client::~Client() = default;
+
+Status Client::open() { return wire_->open(); }
 
 Status Client::connect(Seconds at_most) { return wire_->connect(at_most); }
 
