@@ -329,6 +329,7 @@ TEST_F(CommandsTest, TheCommandLineRefusesUnknownWordsAndInvalidValues) {
       {"score"},
       {"score", "a", "--jobs", "0"},
       {"score", "a", "--first", "0"},
+      {"score", "a", "--text", "--first", "3"},
       {"info", "a", "--server", "b:1"},
       {"health", "--timeout", "-1"},
   };
