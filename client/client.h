@@ -60,7 +60,8 @@ class Client {
   // not been called. INVALID_ARGUMENT and NOT_FOUND for an address, a file or a key that cannot be
   // used.
   Status open();
-  // Connects, and waits for at most `at_most`. Errors say what to do:
+  // Connects, and waits for at most `at_most`. If nobody answers, it may then take as long again,
+  // and at most a few seconds, to find out why. Errors say what to do:
   // - the errors of open();
   // - UNAVAILABLE as soon as it is known that no gRPC server answers;
   // - DEADLINE_EXCEEDED if the peer has not answered in time.
