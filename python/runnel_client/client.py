@@ -186,12 +186,15 @@ class Client:
 
     def tokenize(self, text: str, model: str = "") -> list[int]:
         """The values of a text, by the model's tokenizer. Needs Client(http=...)."""
-        return list(self._door.post("/tokenize", {"model": model, "prompt": text}, self._short_time())["tokens"])
+        body = {"model": model, "prompt": text}
+        found: list[int] = self._door.post("/tokenize", body, self._short_time(), "tokens", list)
+        return found
 
     def detokenize(self, values: npt.ArrayLike, model: str = "") -> str:
         """The text of values. Bytes that are no characters become U+FFFD. Needs Client(http=...)."""
         body = {"model": model, "tokens": wire.values_of(values)}
-        return str(self._door.post("/detokenize", body, self._short_time())["prompt"])
+        found: str = self._door.post("/detokenize", body, self._short_time(), "prompt", str)
+        return found
 
     def _model(self, name: str, tries: Tries | None = None) -> Model:
         request = messages.load("models").GetModelRequest(name=name)
