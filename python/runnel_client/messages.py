@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from typing import Any
 
@@ -26,6 +27,7 @@ CONTRACT = PACKAGE.parents[1] / "proto"  # in a checkout
 DESCRIPTION = PACKAGE / "_proto" / "runnel.binpb"  # a FileDescriptorSet
 NAMES = ("admin", "fault", "inference", "models", "sessions")
 SOURCES = [CONTRACT / f"runnel/v1/{name}.proto" for name in NAMES]
+_loading = threading.RLock()  # otherwise threads that load at the same time would get different classes
 
 
 def inference() -> Any:
@@ -33,9 +35,14 @@ def inference() -> Any:
     return load("inference")
 
 
-@functools.cache
 def load(name: str) -> Any:
     """The messages of runnel/v1/NAME.proto, by name."""
+    with _loading:
+        return _load(name)
+
+
+@functools.cache
+def _load(name: str) -> Any:
     file = _pool().FindFileByName(f"runnel/v1/{name}.proto")
     return types.SimpleNamespace(**{kind: _class_of(found) for kind, found in file.message_types_by_name.items()})
 

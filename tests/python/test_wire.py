@@ -1,9 +1,14 @@
 """How the Python client turns arguments into requests. Needs no server."""
 
 import asyncio
+import contextlib
+import functools
 import inspect
 import pydoc
+import sys
+import threading
 import unittest
+import unittest.mock
 from typing import Any, cast
 
 import support
@@ -218,6 +223,29 @@ class WireTest(unittest.TestCase):
         self.assertEqual(results.session_of(session).state, "99")
         finished = messages.inference().Finished(reason=99)
         self.assertEqual(results.finished_of(finished).reason, "99")
+
+    def test_threads_get_the_same_classes(self):
+        begin, found = threading.Barrier(4), set()
+
+        def load():
+            begin.wait()
+            found.add(messages.load("inference").GenerateRequest)
+
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(1e-6)
+        for _ in range(5):
+            found.clear()
+            with contextlib.ExitStack() as stack:
+                for name in ("_load", "_pool", "_factory"):  # as in a new process
+                    again = functools.cache(getattr(messages, name).__wrapped__)
+                    stack.enter_context(unittest.mock.patch.object(messages, name, again))
+                threads = [threading.Thread(target=load) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            self.assertEqual(len(found), 1)
 
 
 if __name__ == "__main__":
