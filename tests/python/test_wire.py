@@ -214,6 +214,13 @@ class WireTest(unittest.TestCase):
         self.assertEqual([field.name for field, _ in plain.ListFields()], ["model", "id"])
         self.assertEqual((bound.any_owner, bound.expires_in.ToMilliseconds()), (True, 1500))
 
+    def test_an_import_is_cut_into_pieces(self):
+        first, *pieces = wire.import_requests(bytes(wire.FILE_PIECE + 1), "m", "mine", True)
+        self.assertEqual((first.target.model, first.target.id, first.target.allow_inexact), ("m", "mine", True))
+        self.assertEqual([len(piece.data) for piece in pieces], [wire.FILE_PIECE, 1])
+        with self.assertRaises(TypeError):
+            wire.import_requests(b"", cast(Any, 5), "mine", True)
+
     def test_a_score_without_a_total_is_an_error_of_the_call(self):
         with self.assertRaisesRegex(errors.CallError, "^INTERNAL: the server ended the call without a result"):
             results.score_of([])
