@@ -479,6 +479,7 @@ def _receive(
                         if progress:
                             progress(len(run.values))
                         yield run
+                received.check_end(request.samples)
                 return
             except grpc.RpcError as error:
                 client._pause(tries, error)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runnel_client.errors import Aborted
+from runnel_client.errors import Aborted, CallError
 from runnel_client.results import Finished, Run, Started, finished_of, started_of
 
 
@@ -49,6 +49,13 @@ class Received:
         elif response.HasField("finished"):
             self._finish(response.finished.sample, finished_of(response.finished))
         return [new for run in response.values.runs if (new := self._new_part(run))]
+
+    def check_end(self, samples: int) -> None:
+        """CallError if the stream has ended before one of its samples. `samples`: how many the request asks for."""
+        missing = next((sample for sample in range(max(samples, 1)) if sample not in self.finished), None)
+        if missing is not None:
+            said = f"the server ended the call before sample {missing} ended; is it a server of runnel?"
+            raise CallError(said, "INTERNAL")
 
     def _start(self, started: Started) -> None:
         if self.started not in (None, started):

@@ -223,6 +223,31 @@ class QueriesTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "at least 1, found 0"):
                 client.images(0)
 
+    def test_a_stream_without_its_end_is_an_error(self):
+        """Otherwise a part of an answer would pass for the whole."""
+
+        async def ask(responses, samples):
+            async def stream():
+                for response in responses:
+                    yield response
+
+            client = aio.Client()
+            client._methods_of_channel, client._loop = self.methods, asyncio.get_running_loop()
+            self.methods.generate.return_value = unittest.mock.MagicMock(__aiter__=lambda call: stream())
+            return await client.generate([1], samples=samples).samples()
+
+        self.methods.generate.side_effect = None
+        whole = [started(), values(0, [7], "y"), finished()]
+        for responses, samples, missing in ((whole[:2], 1, 0), ([], 1, 0), (whole, 2, 1)):
+            expected = self.assertRaisesRegex(errors.CallError, f"^INTERNAL: .* before sample {missing} ended")
+            with Client() as client, unittest.mock.patch.object(client, "_methods", self.methods), expected:
+                self.methods.generate.return_value = unittest.mock.MagicMock(
+                    __iter__=lambda _, all=responses: iter(all)
+                )
+                client.generate([1], samples=samples).samples()
+            with expected:
+                asyncio.run(ask(responses, samples))
+
     def set_pages(self, token_after):
         """Lets the server list no sessions, in pages whose tokens follow each other so."""
         kind = messages.load("sessions").ListSessionsResponse
