@@ -215,9 +215,10 @@ class Client:
         try:
             created = await self._unary(self._methods.create_session, request, request.id, tries)
         except AlreadyExists:
-            session = await self._open_session(request.id, model, keep)
-            if tries.lost and session.is_new:
-                return session  # made by an attempt whose answer was lost
+            if tries.lost:
+                session = await self._open_session(request.id, model, keep)
+                if session.is_new:
+                    return session  # made by an attempt whose answer was lost
             raise
         return Session(self, results.session_of(created), keep)
 

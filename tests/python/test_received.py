@@ -10,6 +10,8 @@ import support
 
 support.require("grpc", "google.protobuf")
 
+import grpc
+
 from runnel_client import Client, Session, aio, errors, messages, results, wire
 from runnel_client.received import Received
 from runnel_client.results import SessionInfo
@@ -188,6 +190,17 @@ class Stop(Exception):
     """Ends a call at its last request."""
 
 
+class Refusal(grpc.RpcError):
+    def code(self):
+        return grpc.StatusCode.ALREADY_EXISTS
+
+    def details(self):
+        return "it exists"
+
+    def trailing_metadata(self):
+        return ()
+
+
 class QueriesTest(unittest.TestCase):
     """Calls that first ask the server for something."""
 
@@ -247,6 +260,23 @@ class QueriesTest(unittest.TestCase):
                 client.generate([1], samples=samples).samples()
             with expected:
                 asyncio.run(ask(responses, samples))
+
+    def test_a_session_that_exists_is_not_asked_for(self):
+        """The answer could be another error, if the session is deleted or its server is lost."""
+
+        async def ask():
+            client = aio.Client()
+            client._methods_of_channel, client._loop = self.methods, asyncio.get_running_loop()
+            await client.session("mine")
+
+        self.methods.create_session.side_effect = Refusal()
+        expected = self.assertRaises(errors.AlreadyExists)
+        with Client() as client, unittest.mock.patch.object(client, "_methods", self.methods), expected:
+            client.session("mine")
+        with expected:
+            asyncio.run(ask())
+        self.assertEqual(self.methods.create_session.call_count, 2)
+        self.methods.get_session.assert_not_called()
 
     def set_pages(self, token_after):
         """Lets the server list no sessions, in pages whose tokens follow each other so."""
