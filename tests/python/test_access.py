@@ -19,7 +19,7 @@ import support
 
 support.require("grpc", "google.protobuf")
 
-from runnel_client import Access, Client, Retry, Session, address, aio, door, errors, files, silence
+from runnel_client import Access, Client, Retry, Session, address, aio, door, errors, files, serving, silence
 from runnel_client.results import SessionInfo
 from runnel_client.retry import Tries
 
@@ -353,6 +353,35 @@ class ClosedTest(unittest.TestCase):
                     await asyncio.wait_for(call, PATIENCE)
 
         asyncio.run(ask())
+
+
+class ServingTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_the_environments_access_is_not_for_a_server_that_a_tool_starts(self):
+        (self.folder / "config.json").write_text("{}")
+        started = contextlib.nullcontext((None, "127.0.0.1:1"))
+        with (
+            unittest.mock.patch.dict(os.environ, {"RUNNEL_TLS": "1"}),
+            unittest.mock.patch.object(serving, "running", lambda *_: started),
+            serving.connect(str(self.folder), runnel="runnel") as own,
+            serving.connect(str(self.folder), address="127.0.0.1:1") as other,
+        ):
+            self.assertEqual([batch._client._access.uses_tls() for batch in (own, other)], [False, True])
+
+    def test_the_last_line_of_a_server_that_ends_is_shown(self):
+        log = self.folder / "log"
+        log.touch()
+
+        def end():
+            log.write_bytes(b"\xff: no such file")  # after the first look at the log
+            return 2
+
+        with self.assertRaisesRegex(errors.BundleError, "did not start: .*: no such file"):
+            serving.ready_address(unittest.mock.Mock(poll=end), log)
 
 
 class FilesTest(unittest.TestCase):
