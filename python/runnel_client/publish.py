@@ -54,7 +54,9 @@ def files_of(paths: Sequence[str]) -> list[str]:
             files.append(path)
             continue
         inside = [
-            found for kind in ("pytorch_model*.bin", "*.pth") for found in sorted(glob.glob(os.path.join(path, kind)))
+            os.path.join(path, found)
+            for kind in ("pytorch_model*.bin", "*.pth")
+            for found in sorted(glob.glob(kind, root_dir=path))  # the path may have characters of patterns, too
         ]
         check(inside, f"{path}: expected a .pth or pytorch_model.bin in this directory, found none")
         files += inside

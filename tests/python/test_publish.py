@@ -142,17 +142,18 @@ class PublishTest(ToolTest):
 
     def test_several_files_and_directories_are_merged(self):
         state = list(mamba().items())
-        os.mkdir(self.path("snapshot"))
-        self.write("snapshot/config.json", '{"model_type": "mamba2"}')
+        folder = "snapshot[1]"
+        os.mkdir(self.path(folder))
+        self.write(f"{folder}/config.json", '{"model_type": "mamba2"}')
         for index, (name, tensor) in enumerate(state):
-            self.save({name: tensor}, f"snapshot/pytorch_model-{index}.bin")
+            self.save({name: tensor}, f"{folder}/pytorch_model-{index}.bin")
         for other in ("training_args.bin", "optimizer.bin"):
-            self.write(f"snapshot/{other}", "no checkpoint")
-        _, _, tensors = self.convert(self.path("snapshot"))
+            self.write(f"{folder}/{other}", "no checkpoint")
+        _, _, tensors = self.convert(self.path(folder))
         self.assertEqual(set(tensors), {name for name, _ in state})
-        self.save(dict(state), "snapshot/pytorch_model-2.bin")
+        self.save(dict(state), f"{folder}/pytorch_model-2.bin")
         with self.assertRaisesRegex(BundleError, "is in .* and in "):
-            publish.Published(publish.files_of([self.path("snapshot")]))
+            publish.Published(publish.files_of([self.path(folder)]))
         os.mkdir(self.path("empty"))
         self.refuse([self.path("empty")], "expected a file, found a directory")
         self.write("empty/config.json", "{}")
