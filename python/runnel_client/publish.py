@@ -163,7 +163,7 @@ def config_of(published: Published, given: str | None) -> bytes:
         config = json.loads(text)
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}; say where the model's config.json is with --config") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"{path}: expected JSON: {error}") from None
     known = isinstance(config, dict) and ("model_type" in config or "ssm_cfg" in config)
     check(known, f"{path}: expected the model's config.json, with model_type or ssm_cfg, found neither")

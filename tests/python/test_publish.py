@@ -167,8 +167,9 @@ class PublishTest(ToolTest):
         self.refuse([self.save(mamba())], "config.json", "--config")
         self.write("config.json", "{}")
         self.refuse([self.save(mamba())], "expected the model's config.json")
-        self.write("config.json", "{")
-        self.refuse([self.save(mamba())], "config.json: expected JSON")
+        for broken in ("{", "[" * 100_000):
+            self.write("config.json", broken)
+            self.refuse([self.save(mamba())], "config.json: expected JSON")
 
     def test_flags_without_effect_are_refused(self):
         self.write("config.json", '{"model_type": "mamba2"}')
