@@ -1,5 +1,6 @@
 """The server computes what was trained: training/evaluate.py and training/gallery.py against a real server."""
 
+import argparse
 import gzip
 import io
 import json
@@ -157,6 +158,10 @@ class ServingTest(ToolTest):
         )
         self.assertEqual((code, err), (0, ""))
         self.assertRegex(out, r"\n\| qwen35 \| Tiny Shakespeare, utf-8 \| \d+\.\d+ \|( [-+]0\.\d+ \|){4}\n")
+
+    def test_a_published_model_has_no_length(self):
+        args = argparse.Namespace(bundle="rwkv7", length=60, after=None)
+        self.assertEqual(evaluate.sequence_length({"model_type": "rwkv7"}, args), 60)
 
     def test_refuses(self):
         self.train("copy", "--length", "31")
