@@ -25,6 +25,7 @@ import evaluate
 import gallery
 import precisions
 import train
+from runnel_client.errors import BundleError
 
 
 class ServingTest(ToolTest):
@@ -147,6 +148,8 @@ class ServingTest(ToolTest):
         self.assertTrue(0.005 < float(nibbles) < 1, nibbles)
         self.assert_refused(precisions, ["--runnel", RUNNEL, "--first", "0"], "--first", "found 0")
         self.assert_refused(precisions, ["--runnel", RUNNEL, self.path("data")], "No such file")
+        with self.assertRaisesRegex(BundleError, "quantize .*none --type q8_0: .*none"):
+            precisions.bits_quantized(self.path("none"), None, "q8_0", argparse.Namespace(runnel=RUNNEL))
 
     def test_the_cost_of_precisions_for_a_published_model(self):
         os.makedirs(self.path("data", "text"))
