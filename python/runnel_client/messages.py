@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from runnel_client import command
@@ -77,6 +78,16 @@ def generate() -> None:
         raise BundleError(
             "protoc is missing, which reads the wire contract; install protobuf-compiler (Debian) or grpcio-tools (pip)"
         )
+    try:
+        _write(command_line)
+    except OSError as error:
+        raise BundleError(
+            f"{error.filename}: {error.strerror}; the description of the wire contract is missing there or old: "
+            "make one call as a user who may write it"
+        ) from None
+
+
+def _write(command_line: Sequence[str]) -> None:
     DESCRIPTION.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=DESCRIPTION.parent) as directory:
         written = f"{directory}/{DESCRIPTION.name}"

@@ -231,6 +231,12 @@ class WireTest(unittest.TestCase):
         finished = messages.inference().Finished(reason=99)
         self.assertEqual(results.finished_of(finished).reason, "99")
 
+    def test_a_checkout_that_cannot_be_written_is_reported(self):
+        nowhere = messages.PACKAGE / "py.typed" / "_proto" / "runnel.binpb"
+        expected = self.assertRaisesRegex(errors.BundleError, "py.typed/_proto: .*; the description .* is missing")
+        with unittest.mock.patch.object(messages, "DESCRIPTION", nowhere), expected:
+            messages.generate()
+
     def test_threads_get_the_same_classes(self):
         begin, found = threading.Barrier(4), set()
 
