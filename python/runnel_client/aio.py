@@ -542,7 +542,7 @@ async def _receive(
                         if progress:
                             progress(len(run.values))
                         yield run
-                received.check_end(request.samples)
+                received.check_end()
                 return
             except grpc.RpcError as error:
                 await client._pause(tries, error)

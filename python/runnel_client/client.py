@@ -480,7 +480,7 @@ def _receive(
                         if progress:
                             progress(len(run.values))
                         yield run
-                received.check_end(request.samples)
+                received.check_end()
                 return
             except grpc.RpcError as error:
                 client._pause(tries, error)

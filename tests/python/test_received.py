@@ -37,7 +37,7 @@ def finished(reason="LENGTH"):
 
 class ReceivedTest(unittest.TestCase):
     def setUp(self):
-        self.received = Received()
+        self.received = Received(2)
 
     def take(self, *responses):
         """The runs that another attempt with these responses adds."""
@@ -84,6 +84,13 @@ class ReceivedTest(unittest.TestCase):
     def test_a_sample_ended_by_time_may_end_earlier_in_a_retry(self):
         self.take(started(), values(0, [1, 2]))
         self.assertEqual(self.take(started(), values(0, [1]), finished("TIME")), [])
+
+    def test_a_sample_that_the_call_does_not_have_is_an_error(self):
+        for sample in (-1, 2):
+            with self.assertRaisesRegex(
+                errors.CallError, f"^INTERNAL: the server sent sample {sample}, and the call has 2"
+            ):
+                self.take(started(), values(0, [1], sample=sample))
 
     def test_runs_are_joined_by_sample(self):
         runs = self.take(started(), values(3, [1], "x", 1), values(0, [7], "y", 0), values(4, [2], "z", 1), finished())
