@@ -198,12 +198,16 @@ class Client:
     async def tokenize(self, text: str, model: str = "") -> list[int]:
         """The values of a text, as of runnel_client.Client."""
         body = {"model": model, "prompt": text}
-        return list((await asyncio.to_thread(self._door.post, "/tokenize", body, self._short_time()))["tokens"])
+        limit = self._short_time()
+        found: list[int] = await asyncio.to_thread(self._door.post, "/tokenize", body, limit, "tokens", list)
+        return found
 
     async def detokenize(self, values: npt.ArrayLike, model: str = "") -> str:
         """The text of values, as of runnel_client.Client."""
         body = {"model": model, "tokens": wire.values_of(values)}
-        return str((await asyncio.to_thread(self._door.post, "/detokenize", body, self._short_time()))["prompt"])
+        limit = self._short_time()
+        found: str = await asyncio.to_thread(self._door.post, "/detokenize", body, limit, "prompt", str)
+        return found
 
     async def _create_session(self, id: str, model: str, keep: bool) -> Session:
         request = messages.load("sessions").CreateSessionRequest(model=model, id=id or wire.new_id())
@@ -211,9 +215,10 @@ class Client:
         try:
             created = await self._unary(self._methods.create_session, request, request.id, tries)
         except AlreadyExists:
-            session = await self._open_session(request.id, model, keep)
-            if tries.lost and session.is_new:
-                return session  # made by an attempt whose answer was lost
+            if tries.lost:
+                session = await self._open_session(request.id, model, keep)
+                if session.is_new:
+                    return session  # made by an attempt whose answer was lost
             raise
         return Session(self, results.session_of(created), keep)
 
@@ -537,6 +542,7 @@ async def _receive(
                         if progress:
                             progress(len(run.values))
                         yield run
+                received.check_end()
                 return
             except grpc.RpcError as error:
                 await client._pause(tries, error)

@@ -142,9 +142,10 @@ class Client:
         try:
             created = self._unary(self._methods.create_session, request, request.id, tries)
         except AlreadyExists:
-            session = self.open_session(request.id, model, keep)
-            if tries.lost and session.is_new:
-                return session  # made by an attempt whose answer was lost
+            if tries.lost:
+                session = self.open_session(request.id, model, keep)
+                if session.is_new:
+                    return session  # made by an attempt whose answer was lost
             raise
         return Session(self, results.session_of(created), keep)
 
@@ -186,12 +187,15 @@ class Client:
 
     def tokenize(self, text: str, model: str = "") -> list[int]:
         """The values of a text, by the model's tokenizer. Needs Client(http=...)."""
-        return list(self._door.post("/tokenize", {"model": model, "prompt": text}, self._short_time())["tokens"])
+        body = {"model": model, "prompt": text}
+        found: list[int] = self._door.post("/tokenize", body, self._short_time(), "tokens", list)
+        return found
 
     def detokenize(self, values: npt.ArrayLike, model: str = "") -> str:
         """The text of values. Bytes that are no characters become U+FFFD. Needs Client(http=...)."""
         body = {"model": model, "tokens": wire.values_of(values)}
-        return str(self._door.post("/detokenize", body, self._short_time())["prompt"])
+        found: str = self._door.post("/detokenize", body, self._short_time(), "prompt", str)
+        return found
 
     def _model(self, name: str, tries: Tries | None = None) -> Model:
         request = messages.load("models").GetModelRequest(name=name)
@@ -476,6 +480,7 @@ def _receive(
                         if progress:
                             progress(len(run.values))
                         yield run
+                received.check_end()
                 return
             except grpc.RpcError as error:
                 client._pause(tries, error)

@@ -46,9 +46,15 @@ def run(program: str, tool: Callable[[Sequence[str] | None], object], argv: Sequ
     try:
         status = tool(argv)
     except RunnelError as error:
-        print(f"{program}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{program}: error: {printable(str(error))}", file=sys.stderr)
         return 2
     return status if isinstance(status, int) else 0
+
+
+def printable(text: str) -> str:
+    """A text as one line. A file may give its tensors names that would control a terminal: these are escaped."""
+    line = " ".join(text.split())
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
 
 
 def missing(error: ImportError, extra: str = "") -> BundleError:

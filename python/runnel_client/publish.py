@@ -54,7 +54,9 @@ def files_of(paths: Sequence[str]) -> list[str]:
             files.append(path)
             continue
         inside = [
-            found for kind in ("pytorch_model*.bin", "*.pth") for found in sorted(glob.glob(os.path.join(path, kind)))
+            os.path.join(path, found)
+            for kind in ("pytorch_model*.bin", "*.pth")
+            for found in sorted(glob.glob(kind, root_dir=path))  # the path may have characters of patterns, too
         ]
         check(inside, f"{path}: expected a .pth or pytorch_model.bin in this directory, found none")
         files += inside
@@ -161,7 +163,7 @@ def config_of(published: Published, given: str | None) -> bytes:
         config = json.loads(text)
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}; say where the model's config.json is with --config") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"{path}: expected JSON: {error}") from None
     known = isinstance(config, dict) and ("model_type" in config or "ssm_cfg" in config)
     check(known, f"{path}: expected the model's config.json, with model_type or ssm_cfg, found neither")

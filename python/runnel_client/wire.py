@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -169,13 +170,15 @@ def export_request(id: str, model: str, any_owner: bool, expires_in: float | Non
 
 
 def import_requests(data: bytes, model: str, id: str, allow_inexact: bool) -> Iterator[Any]:
-    """The messages that make a session of a state file."""
+    """The messages that make a session of a state file.
+
+    TypeError for an argument of another type. If an iterator raised it, gRPC would end the call with UNKNOWN.
+    """
     kind = messages.load("sessions").ImportSessionRequest
     first = kind()
     first.target.model, first.target.id, first.target.allow_inexact = model, id, allow_inexact
-    yield first
-    for start in range(0, len(data), FILE_PIECE):
-        yield kind(data=data[start : start + FILE_PIECE])
+    pieces = (kind(data=data[start : start + FILE_PIECE]) for start in range(0, len(data), FILE_PIECE))
+    return itertools.chain([first], pieces)
 
 
 def next_token(page: Any, token: str, pages: int) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -10,6 +11,7 @@ import ssl
 import subprocess
 import tempfile
 import threading
+import types
 import unittest
 import unittest.mock
 
@@ -17,7 +19,7 @@ import support
 
 support.require("grpc", "google.protobuf")
 
-from runnel_client import Access, Client, Retry, Session, address, aio, errors, files, silence
+from runnel_client import Access, Client, Retry, Session, address, aio, door, errors, files, serving, silence
 from runnel_client.results import SessionInfo
 from runnel_client.retry import Tries
 
@@ -219,6 +221,50 @@ class SilenceTest(unittest.TestCase):
                 self.assertIn("'127.0.0.1'", said)
 
 
+def answering(content):
+    """Answers each request over HTTP with this content."""
+
+    def answer(connection):
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + content)
+
+    return answer
+
+
+class DoorTest(unittest.TestCase):
+    def refuse(self, where, kind, message):
+        """Both clients raise the same."""
+
+        async def ask():
+            async with aio.Client(http=f"http://{where}", access=Access()) as client:
+                await client.tokenize("a")
+
+        with Client(http=f"http://{where}", access=Access()) as client, self.assertRaisesRegex(kind, message):
+            client.tokenize("a")
+        with self.assertRaisesRegex(kind, message):
+            asyncio.run(ask())
+
+    def test_an_answer_of_another_server_is_refused(self):
+        for content in (b"[]", b'{"ids": [1]}', b'{"tokens": "ab"}', b"{", b"[" * 100_000, b"\xff"):
+            with self.subTest(content[:20]), listener(answering(content)) as where:
+                self.refuse(where, errors.Unavailable, f"no answer from http://{where} (.*); is that the server's")
+
+    def test_an_answer_that_is_too_long_is_refused(self):
+        with unittest.mock.patch.object(door, "MOST_BYTES", 20), listener(answering(b" " * 21)) as where:
+            self.refuse(where, errors.Unavailable, "its answer has more than 20 bytes")
+
+    def test_the_time_limit_is_for_the_whole_answer(self):
+        def never_end(connection):
+            answering(b"")(connection)
+            while True:
+                connection.sendall(b" " * 1024)
+
+        seconds = itertools.count(0, 7)  # 7 s for each part of the answer
+        clock = types.SimpleNamespace(monotonic=lambda: next(seconds))
+        with unittest.mock.patch.object(door, "time", clock), listener(never_end) as where:
+            self.refuse(where, errors.DeadlineExceeded, f"no answer from http://{where} within 30 s")
+
+
 class ClosedTest(unittest.TestCase):
     def test_a_call_after_the_end_is_cancelled(self):
         async def ask():
@@ -307,6 +353,35 @@ class ClosedTest(unittest.TestCase):
                     await asyncio.wait_for(call, PATIENCE)
 
         asyncio.run(ask())
+
+
+class ServingTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_the_environments_access_is_not_for_a_server_that_a_tool_starts(self):
+        (self.folder / "config.json").write_text("{}")
+        started = contextlib.nullcontext((None, "127.0.0.1:1"))
+        with (
+            unittest.mock.patch.dict(os.environ, {"RUNNEL_TLS": "1"}),
+            unittest.mock.patch.object(serving, "running", lambda *_: started),
+            serving.connect(str(self.folder), runnel="runnel") as own,
+            serving.connect(str(self.folder), address="127.0.0.1:1") as other,
+        ):
+            self.assertEqual([batch._client._access.uses_tls() for batch in (own, other)], [False, True])
+
+    def test_the_last_line_of_a_server_that_ends_is_shown(self):
+        log = self.folder / "log"
+        log.touch()
+
+        def end():
+            log.write_bytes(b"\xff: no such file")  # after the first look at the log
+            return 2
+
+        with self.assertRaisesRegex(errors.BundleError, "did not start: .*: no such file"):
+            serving.ready_address(unittest.mock.Mock(poll=end), log)
 
 
 class FilesTest(unittest.TestCase):

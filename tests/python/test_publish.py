@@ -142,17 +142,18 @@ class PublishTest(ToolTest):
 
     def test_several_files_and_directories_are_merged(self):
         state = list(mamba().items())
-        os.mkdir(self.path("snapshot"))
-        self.write("snapshot/config.json", '{"model_type": "mamba2"}')
+        folder = "snapshot[1]"
+        os.mkdir(self.path(folder))
+        self.write(f"{folder}/config.json", '{"model_type": "mamba2"}')
         for index, (name, tensor) in enumerate(state):
-            self.save({name: tensor}, f"snapshot/pytorch_model-{index}.bin")
+            self.save({name: tensor}, f"{folder}/pytorch_model-{index}.bin")
         for other in ("training_args.bin", "optimizer.bin"):
-            self.write(f"snapshot/{other}", "no checkpoint")
-        _, _, tensors = self.convert(self.path("snapshot"))
+            self.write(f"{folder}/{other}", "no checkpoint")
+        _, _, tensors = self.convert(self.path(folder))
         self.assertEqual(set(tensors), {name for name, _ in state})
-        self.save(dict(state), "snapshot/pytorch_model-2.bin")
+        self.save(dict(state), f"{folder}/pytorch_model-2.bin")
         with self.assertRaisesRegex(BundleError, "is in .* and in "):
-            publish.Published(publish.files_of([self.path("snapshot")]))
+            publish.Published(publish.files_of([self.path(folder)]))
         os.mkdir(self.path("empty"))
         self.refuse([self.path("empty")], "expected a file, found a directory")
         self.write("empty/config.json", "{}")
@@ -166,8 +167,9 @@ class PublishTest(ToolTest):
         self.refuse([self.save(mamba())], "config.json", "--config")
         self.write("config.json", "{}")
         self.refuse([self.save(mamba())], "expected the model's config.json")
-        self.write("config.json", "{")
-        self.refuse([self.save(mamba())], "config.json: expected JSON")
+        for broken in ("{", "[" * 100_000):
+            self.write("config.json", broken)
+            self.refuse([self.save(mamba())], "config.json: expected JSON")
 
     def test_flags_without_effect_are_refused(self):
         self.write("config.json", '{"model_type": "mamba2"}')

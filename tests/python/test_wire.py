@@ -1,9 +1,14 @@
 """How the Python client turns arguments into requests. Needs no server."""
 
 import asyncio
+import contextlib
+import functools
 import inspect
 import pydoc
+import sys
+import threading
 import unittest
+import unittest.mock
 from typing import Any, cast
 
 import support
@@ -209,6 +214,13 @@ class WireTest(unittest.TestCase):
         self.assertEqual([field.name for field, _ in plain.ListFields()], ["model", "id"])
         self.assertEqual((bound.any_owner, bound.expires_in.ToMilliseconds()), (True, 1500))
 
+    def test_an_import_is_cut_into_pieces(self):
+        first, *pieces = wire.import_requests(bytes(wire.FILE_PIECE + 1), "m", "mine", True)
+        self.assertEqual((first.target.model, first.target.id, first.target.allow_inexact), ("m", "mine", True))
+        self.assertEqual([len(piece.data) for piece in pieces], [wire.FILE_PIECE, 1])
+        with self.assertRaises(TypeError):
+            wire.import_requests(b"", cast(Any, 5), "mine", True)
+
     def test_a_score_without_a_total_is_an_error_of_the_call(self):
         with self.assertRaisesRegex(errors.CallError, "^INTERNAL: the server ended the call without a result"):
             results.score_of([])
@@ -218,6 +230,35 @@ class WireTest(unittest.TestCase):
         self.assertEqual(results.session_of(session).state, "99")
         finished = messages.inference().Finished(reason=99)
         self.assertEqual(results.finished_of(finished).reason, "99")
+
+    def test_a_checkout_that_cannot_be_written_is_reported(self):
+        nowhere = messages.PACKAGE / "py.typed" / "_proto" / "runnel.binpb"
+        expected = self.assertRaisesRegex(errors.BundleError, "py.typed/_proto: .*; the description .* is missing")
+        with unittest.mock.patch.object(messages, "DESCRIPTION", nowhere), expected:
+            messages.generate()
+
+    def test_threads_get_the_same_classes(self):
+        begin, found = threading.Barrier(4), set()
+
+        def load():
+            begin.wait()
+            found.add(messages.load("inference").GenerateRequest)
+
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(1e-6)
+        for _ in range(5):
+            found.clear()
+            with contextlib.ExitStack() as stack:
+                for name in ("_load", "_pool", "_factory"):  # as in a new process
+                    again = functools.cache(getattr(messages, name).__wrapped__)
+                    stack.enter_context(unittest.mock.patch.object(messages, name, again))
+                threads = [threading.Thread(target=load) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            self.assertEqual(len(found), 1)
 
 
 if __name__ == "__main__":
