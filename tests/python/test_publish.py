@@ -109,6 +109,11 @@ class PublishTest(ToolTest):
         self.assertIn("note: there is no tokenizer", out)
         self.refuse([self.save(official()), "--vocab", self.path("none.txt")], "none.txt: no such file")
 
+    def test_a_file_that_cannot_be_copied_is_named(self):
+        gone = self.path("gone.txt")
+        with self.assertRaisesRegex(BundleError, f"^{gone}: No such file"):
+            publish.write_all(self.out, {"words.txt": publish.copy_of(gone)})
+
     def test_with_a_vocabulary_no_tokenizer_is_copied_by_default(self):
         vocab, tokenizer = self.write("words.txt", "1 'a' 1\n"), self.write("tokenizer.json", "{}")
         checkpoint = self.save(official())
