@@ -108,7 +108,7 @@ class Client:
         """Draws several pictures in one call: uint8 of shape (count, height, width), or (count, height, width, 3)."""
         wire.check_count(count)
         tries = self._tries(options.get("timeout"))
-        shape = wire.image_shape(self._model(options.get("model", ""), tries))
+        shape = wire.image_shape(self._model(options.get("model") or "", tries))
         rows = pictures.first_rows(given, shape)
         all_options: Options = {**options, "samples": count, "timeout": tries.left()}
         return pictures.put_together(rows, self._generate(rows, "", all_options), count, shape)

@@ -90,44 +90,44 @@ def generate_request(prompt: Prompt | None, session: str, options: Options) -> A
     unknown = sorted(set(options) - set(Options.__annotations__))
     if unknown:
         raise TypeError(f"generate() has no option {unknown[0]!r}; it has {', '.join(Options.__annotations__)}")
-    given: Mapping[str, Any] = options
+    given: Mapping[str, Any] = {name: value for name, value in options.items() if value is not None}
     request = messages.inference().GenerateRequest(
-        model=options.get("model", ""), request_id=options.get("request_id") or new_id()
+        model=given.get("model", ""), request_id=given.get("request_id") or new_id()
     )
     _set_prompt(request, prompt)
-    if any(name in options for name in CONVERSATION):
-        if prompt is not None or "messages" not in options:
+    if any(name in given for name in CONVERSATION):
+        if prompt is not None or "messages" not in given:
             raise TypeError("generate() takes a prompt, or messages with their tools, variables and continues")
         set_conversation(
             request.conversation,
-            options["messages"],
-            options.get("tools") or (),
-            options.get("variables") or {},
-            options.get("continues", False),
+            given["messages"],
+            given.get("tools", ()),
+            given.get("variables", {}),
+            given.get("continues", False),
         )
-    _set_origin(request, session, options.get("state", ""), options.get("token", b""))
+    _set_origin(request, session, given.get("state", ""), given.get("token", b""))
     for name in PLAIN:
-        if given.get(name) is not None:
+        if name in given:
             setattr(request, name, given[name])
     for name in SAMPLING:
         if name in given:
             setattr(request.sampling, name, given[name])
-    if "logit_bias" in options:
-        request.sampling.logit_bias.update(options["logit_bias"])
-    stops = options.get("stop", ())
+    if "logit_bias" in given:
+        request.sampling.logit_bias.update(given["logit_bias"])
+    stops = given.get("stop", ())
     for stop in [stops] if isinstance(stops, str) else stops:
         if isinstance(stop, str):
             request.stop_text.append(stop)
         else:
             request.stop.add().values.extend(values_of(stop))
-    if "max_time" in options:
-        _set_duration(request.max_time, options["max_time"])
-    if "max_queue_time" in options:
-        _set_duration(request.max_queue_time, options["max_queue_time"])
-    if "values_per_message" in options:
-        request.delivery.max_values = options["values_per_message"]
-    if "message_delay" in options:
-        _set_duration(request.delivery.max_delay, options["message_delay"])
+    if "max_time" in given:
+        _set_duration(request.max_time, given["max_time"])
+    if "max_queue_time" in given:
+        _set_duration(request.max_queue_time, given["max_queue_time"])
+    if "values_per_message" in given:
+        request.delivery.max_values = given["values_per_message"]
+    if "message_delay" in given:
+        _set_duration(request.delivery.max_delay, given["message_delay"])
     return request
 
 
