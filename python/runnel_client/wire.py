@@ -19,6 +19,7 @@ from runnel_client.results import Model
 Prompt = npt.ArrayLike  # text, or values: a list or an array of integers of any shape
 CHUNK = 65536  # values in one message of Score
 FILE_PIECE = 65536  # bytes of a state file in one message of ImportSession
+LONGEST = 315_576_000_000  # seconds of protobuf's Duration
 PAGES = 10_000  # pages that a list of sessions may have
 
 CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
@@ -121,13 +122,13 @@ def generate_request(prompt: Prompt | None, session: str, options: Options) -> A
         else:
             request.stop.add().values.extend(values_of(stop))
     if "max_time" in given:
-        _set_duration(request.max_time, given["max_time"])
+        _set_duration(request.max_time, "max_time", given["max_time"])
     if "max_queue_time" in given:
-        _set_duration(request.max_queue_time, given["max_queue_time"])
+        _set_duration(request.max_queue_time, "max_queue_time", given["max_queue_time"])
     if "values_per_message" in given:
         request.delivery.max_values = given["values_per_message"]
     if "message_delay" in given:
-        _set_duration(request.delivery.max_delay, given["message_delay"])
+        _set_duration(request.delivery.max_delay, "message_delay", given["message_delay"])
     return request
 
 
@@ -157,7 +158,7 @@ def score_requests(
     if expected_position is not None:
         first.expected_position = expected_position
     if max_queue_time is not None:
-        _set_duration(first.max_queue_time, max_queue_time)
+        _set_duration(first.max_queue_time, "max_queue_time", max_queue_time)
     return requests
 
 
@@ -165,7 +166,7 @@ def export_request(id: str, model: str, any_owner: bool, expires_in: float | Non
     """An ExportSessionRequest."""
     request = messages.load("sessions").ExportSessionRequest(model=model, id=id, any_owner=any_owner)
     if expires_in is not None:
-        _set_duration(request.expires_in, expires_in)
+        _set_duration(request.expires_in, "expires_in", expires_in)
     return request
 
 
@@ -260,5 +261,8 @@ def _set_origin(request: Any, session: str, state: str, token: bytes = b"") -> N
         setattr(request.origin, name, given[name])
 
 
-def _set_duration(duration: Any, seconds: float) -> None:
+def _set_duration(duration: Any, name: str, seconds: float) -> None:
+    """Sets the field of an option. ValueError for a number that no Duration can have, such as infinity."""
+    if not abs(seconds) <= LONGEST:
+        raise ValueError(f"{name} is {seconds}; expected at most {LONGEST:,} seconds; leave it out for the default")
     duration.FromNanoseconds(round(seconds * 1e9))

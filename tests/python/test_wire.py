@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import math
 import pydoc
+import re
 import sys
 import threading
 import unittest
@@ -132,6 +134,19 @@ class WireTest(unittest.TestCase):
             self.assertFalse(request.HasField("max_queue_time"))
         self.assertTrue(wire.generate_request("a", "", {"max_queue_time": 0}).HasField("max_queue_time"))
         self.assertTrue(wire.score_requests(["a"], "m", max_queue_time=0)[0].HasField("max_queue_time"))
+
+    def test_a_time_that_no_message_can_have_is_named(self):
+        for seconds in (math.inf, -math.inf, math.nan, 1e300):
+            for name, call in (
+                ("max_time", lambda seconds: wire.generate_request("a", "", {"max_time": seconds})),
+                ("max_queue_time", lambda seconds: wire.score_requests(["a"], "m", max_queue_time=seconds)),
+                ("message_delay", lambda seconds: wire.generate_request("a", "", {"message_delay": seconds})),
+                ("expires_in", lambda seconds: wire.export_request("a", "m", False, seconds)),
+            ):
+                with self.assertRaisesRegex(
+                    ValueError, f"^{name} is {re.escape(str(seconds))}; expected at most 315,576,000,000 seconds"
+                ):
+                    call(seconds)
 
     def test_a_stored_state_starts_a_sequence_without_a_session(self):
         self.assertEqual(wire.generate_request("a", "", {"state": "s"}).origin.state, "s")
