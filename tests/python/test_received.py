@@ -12,7 +12,7 @@ support.require("grpc", "google.protobuf")
 
 import grpc
 
-from runnel_client import Client, Session, aio, errors, messages, results, wire
+from runnel_client import Client, Session, aio, errors, messages, pictures, results, wire
 from runnel_client.received import Received
 from runnel_client.results import SessionInfo
 from runnel_client.retry import Retry, Tries
@@ -91,6 +91,15 @@ class ReceivedTest(unittest.TestCase):
                 errors.CallError, f"^INTERNAL: the server sent sample {sample}, and the call has 2"
             ):
                 self.take(started(), values(0, [1], sample=sample))
+
+    def test_values_outside_of_a_picture_are_an_error(self):
+        def drawn(position, values):
+            return pictures.put_together([7], [results.Run(0, position, values, [], "", [])], 1, (2, 2, 1)).tolist()
+
+        self.assertEqual(drawn(1, [0, 255, 3]), [[[7, 0], [255, 3]]])
+        for position, values in ((1, [1, 2, 3, 4]), (-1, [1]), (4, [1]), (5, []), (1, [256]), (1, [-1])):
+            with self.assertRaisesRegex(errors.CallError, "^INTERNAL: .* outside of a picture of 4 bytes"):
+                drawn(position, values)
 
     def test_runs_are_joined_by_sample(self):
         runs = self.take(started(), values(3, [1], "x", 1), values(0, [7], "y", 0), values(4, [2], "z", 1), finished())
