@@ -23,8 +23,12 @@ def first_rows(given: npt.ArrayLike | PIL.Image.Image | None, shape: Shape) -> l
     """The values of given rows: an array, or a PIL image of the model's mode (L or RGB)."""
     if given is None:
         return []
-    rows = np.asarray(given)
     height, width, channels = shape
+    mode = None if isinstance(given, np.ndarray) else getattr(given, "mode", None)  # np.memmap has one, too
+    if isinstance(mode, str) and mode not in ("L", "RGB"):
+        wanted = "L" if channels == 1 else "RGB"  # an array of mode P would be numbers of colours
+        raise ValueError(f'expected an image of mode {wanted}, found {mode}: use image.convert("{wanted}")')
+    rows = np.asarray(given)
     if rows.ndim == 2 and channels == 1:
         rows = rows[:, :, np.newaxis]
     if rows.ndim != 3 or rows.shape[0] > height or rows.shape[1:] != (width, channels) or rows.dtype != np.uint8:

@@ -9,6 +9,7 @@ import pydoc
 import re
 import sys
 import threading
+import types
 import unittest
 import unittest.mock
 from typing import Any, cast
@@ -19,7 +20,7 @@ support.require("grpc", "google.protobuf")
 
 import numpy as np
 
-from runnel_client import Client, Generation, Session, aio, errors, messages, results, wire
+from runnel_client import Client, Generation, Session, aio, errors, messages, pictures, results, wire
 from runnel_client.conversation import Message, ToolCall
 from runnel_client.options import CONVERSATION, Options
 from runnel_client.results import SessionInfo
@@ -226,6 +227,13 @@ class WireTest(unittest.TestCase):
         for wrong in wrongs:
             with self.assertRaisesRegex(TypeError, "expected text or integers"):
                 wire.values_of(wrong)
+
+    def test_an_image_of_another_mode_is_refused(self):
+        for mode, channels, wanted in (("P", 1, "L"), ("1", 1, "L"), ("RGBA", 3, "RGB")):
+            image = cast(Any, types.SimpleNamespace(mode=mode))  # as of Pillow
+            with self.assertRaisesRegex(ValueError, f'mode {wanted}, found {mode}: use image.convert\\("{wanted}"\\)'):
+                pictures.first_rows(image, (2, 2, channels))
+        self.assertEqual(pictures.first_rows(np.array([[1, 2]], np.uint8), (2, 2, 1)), [1, 2])
 
     def test_a_score_names_model_and_session_once_and_cuts_values(self):
         requests = wire.score_requests(["ab", range(wire.CHUNK + 1)], "m", "mine", begin=False)
