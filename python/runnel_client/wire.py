@@ -20,6 +20,7 @@ Prompt = npt.ArrayLike  # text, or values: a list or an array of integers of any
 CHUNK = 65536  # values in one message of Score
 FILE_PIECE = 65536  # bytes of a state file in one message of ImportSession
 LONGEST = 315_576_000_000  # seconds of protobuf's Duration
+FILE_BYTES = 1 << 36  # of a state file that a server sends
 PAGES = 10_000  # pages that a list of sessions may have
 
 CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
@@ -168,6 +169,13 @@ def export_request(id: str, model: str, any_owner: bool, expires_in: float | Non
     if expires_in is not None:
         _set_duration(request.expires_in, "expires_in", expires_in)
     return request
+
+
+def add_piece(file: bytearray, piece: bytes) -> None:
+    """Appends the next piece of a state file. CallError if the server sends more than any state has."""
+    if len(file) + len(piece) > FILE_BYTES:
+        raise CallError(f"the server sent a state file of more than {FILE_BYTES:,} bytes", "INTERNAL")
+    file += piece
 
 
 def import_requests(data: bytes, model: str, id: str, allow_inexact: bool) -> Iterator[Any]:

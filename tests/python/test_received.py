@@ -277,6 +277,36 @@ class QueriesTest(unittest.TestCase):
             with expected:
                 asyncio.run(ask(responses, samples))
 
+    def test_a_state_file_without_end_is_an_error(self):
+        pieces = [messages.load("sessions").ExportSessionResponse(data=b"abc")] * 3
+
+        async def stream():
+            for piece in pieces:
+                yield piece
+
+        async def export():
+            self.methods.export_session.return_value = call = unittest.mock.MagicMock(__aiter__=lambda _: stream())
+            client = aio.Client()
+            client._methods_of_channel, client._loop = self.methods, asyncio.get_running_loop()
+            try:
+                return await aio.Session(client, self.busy, keep=True).export()
+            finally:
+                call.cancel.assert_called_once()
+
+        too_long = self.assertRaisesRegex(errors.CallError, "^INTERNAL: .* a state file of more than 8 bytes")
+        with Client() as client, unittest.mock.patch.object(client, "_methods", self.methods):
+            session = Session(client, self.busy, keep=True)
+            self.methods.export_session.return_value = call = unittest.mock.MagicMock(__iter__=lambda _: iter(pieces))
+            self.assertEqual((session.export(), asyncio.run(export())), (b"abcabcabc", b"abcabcabc"))
+            call.cancel.reset_mock()
+            with unittest.mock.patch.object(wire, "FILE_BYTES", 8):
+                with too_long:
+                    asyncio.run(export())
+                self.methods.export_session.return_value = call
+                with too_long:
+                    session.export()
+                call.cancel.assert_called_once()
+
     def test_a_session_that_exists_is_not_asked_for(self):
         """The answer could be another error, if the session is deleted or its server is lost."""
 
