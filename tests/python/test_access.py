@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import math
 import os
 import pathlib
 import shutil
@@ -221,17 +222,36 @@ class SilenceTest(unittest.TestCase):
                 self.assertIn("'127.0.0.1'", said)
 
 
-def answering(content):
-    """Answers each request over HTTP with this content."""
+def answering(content, status=200, head=""):
+    """Answers each request over HTTP with this content, status and head."""
 
     def answer(connection):
         connection.recv(4096)
-        connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + content)
+        connection.sendall(f"HTTP/1.1 {status} Said\r\n{head}Connection: close\r\n\r\n".encode() + content)
 
     return answer
 
 
 class DoorTest(unittest.TestCase):
+    def test_errors_have_the_status_and_the_wait_of_the_answer(self):
+        for status, head, kind, wait in (
+            (409, "Retry-After: 1\r\nRetry-After-Ms: 50\r\n", errors.Aborted, 0.05),
+            (429, "X-Should-Retry: false\r\n", errors.ResourceExhausted, math.inf),
+            (500, "", errors.CallError, None),
+            (502, "", errors.Unavailable, None),
+            (503, "Retry-After: 2\r\n", errors.Unavailable, 2),
+            (503, "Retry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n", errors.Unavailable, None),
+            (504, "", errors.DeadlineExceeded, None),
+        ):
+            with self.subTest(status=status), listener(answering(b"", status, head)) as where:
+                with Client(http=f"http://{where}", access=Access()) as client, self.assertRaises(kind) as raised:
+                    client.tokenize("a")
+                self.assertEqual(raised.exception.status, "INTERNAL" if kind is errors.CallError else kind.status)
+                if wait is None:
+                    self.assertIsNone(raised.exception.retry_after)
+                else:
+                    self.assertAlmostEqual(raised.exception.retry_after or 0, wait)
+
     def refuse(self, where, kind, message):
         """Both clients raise the same."""
 
