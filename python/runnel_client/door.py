@@ -82,7 +82,19 @@ class Door:
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
         if not self._secure:
             return http.client.HTTPConnection(self._host, timeout=timeout)
-        return http.client.HTTPSConnection(self._host, timeout=timeout, context=self._access.context())
+        return _Secured(self._host, self._access, timeout)
+
+
+class _Secured(http.client.HTTPSConnection):
+    """A connection with TLS, which checks the certificate for the name in `access`."""
+
+    def __init__(self, host: str, access: Access, timeout: float):
+        self._tls, self._name = access.context(), access.tls_name
+        super().__init__(host, timeout=timeout, context=self._tls)
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name or self.host)
 
 
 class _Received(io.RawIOBase):

@@ -221,6 +221,17 @@ class SilenceTest(unittest.TestCase):
                 self.assertIn(f"the TLS handshake with {where} failed: ", said)
                 self.assertIn("'127.0.0.1'", said)
 
+            def answer(connection):
+                with context.wrap_socket(connection, server_side=True) as secured:
+                    answering(b'{"tokens": [7]}')(secured)
+
+            with listener(answer) as where:
+                named = Access(tls_ca=str(folder / "ca.pem"), tls_name="served.example")
+                self.assertEqual(Client(http=f"https://{where}", access=named).tokenize("a"), [7])
+                unnamed = Client(http=f"https://{where}", access=Access(tls_ca=named.tls_ca))
+                with self.assertRaisesRegex(errors.Unavailable, "TLS handshake .* failed: .*'127.0.0.1'"):
+                    unnamed.tokenize("a")
+
 
 def answering(content, status=200, head=""):
     """Answers each request over HTTP with this content, status and head."""
