@@ -237,7 +237,12 @@ def answering(content, status=200, head=""):
     """Answers each request over HTTP with this content, status and head."""
 
     def answer(connection):
-        connection.recv(4096)
+        request = b""
+        while not request.endswith(b"}"):  # closing a connection with unread bytes would reset it
+            received = connection.recv(4096)
+            if not received:
+                return
+            request += received
         connection.sendall(f"HTTP/1.1 {status} Said\r\n{head}Connection: close\r\n\r\n".encode() + content)
 
     return answer
