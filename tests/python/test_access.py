@@ -15,6 +15,7 @@ import threading
 import types
 import unittest
 import unittest.mock
+import warnings
 
 import support
 
@@ -183,6 +184,18 @@ class SilenceTest(unittest.TestCase):
                 self.message_of(where),
                 f"something listens at {where}, but it does not speak gRPC; is that the port of 'runnel serve'?",
             )
+
+    def test_access_that_cannot_be_used_is_part_of_the_error(self):
+        failure = errors.Unavailable("failed to connect to all addresses")
+        for access, reason in (
+            (Access(tls_ca="/gone.pem"), "the files of tls_ca, tls_cert and tls_key cannot be used"),
+            (Access(tls_name=".example"), ""),
+        ):
+            # Python leaves a socket unclosed whose name it refuses.
+            with listener(speak_http) as where, warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                said = silence.explained(failure, where, access).details
+            self.assertTrue(said.startswith(f"the TLS handshake with {where} failed: {reason}"), said)
 
     def test_tls(self):
         with tempfile.TemporaryDirectory() as name:
