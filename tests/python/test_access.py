@@ -21,7 +21,7 @@ import support
 
 support.require("grpc", "google.protobuf")
 
-from runnel_client import Access, Client, Retry, Session, address, aio, door, errors, files, serving, silence
+from runnel_client import Access, Client, Retry, Session, address, aio, batch, door, errors, files, serving, silence
 from runnel_client.results import SessionInfo
 from runnel_client.retry import Tries
 
@@ -431,6 +431,24 @@ class ServingTest(unittest.TestCase):
 
         with self.assertRaisesRegex(errors.BundleError, "did not start: .*: no such file"):
             serving.ready_address(unittest.mock.Mock(poll=end), log)
+
+
+class BatchTest(unittest.TestCase):
+    def test_a_batch_that_fails_does_not_wait_for_its_calls(self):
+        begun, over, ended = threading.Event(), threading.Event(), threading.Event()
+        self.addCleanup(over.set)
+
+        def score(*_, **__):
+            begun.set()
+            over.wait(PATIENCE)
+            ended.set()
+
+        client = unittest.mock.Mock(score=score)
+        with self.assertRaises(KeyboardInterrupt), batch.Batch(client, "m") as calls:
+            calls._calls.submit(client.score)
+            self.assertTrue(begun.wait(PATIENCE))
+            raise KeyboardInterrupt
+        self.assertFalse(ended.is_set())
 
 
 class FilesTest(unittest.TestCase):
