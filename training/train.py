@@ -297,11 +297,8 @@ def train(argv):
 
 
 def main(argv=None):
-    try:
-        return command.run("train.py", train, argv)
-    except KeyboardInterrupt:
-        print("\ntrain.py: interrupted; the same command continues from the last checkpoint", file=sys.stderr)
-        return 130
+    interrupted = "interrupted; the same command continues from the last checkpoint"
+    return command.run("train.py", train, argv, interrupted)
 
 
 if __name__ == "__main__":
