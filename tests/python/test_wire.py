@@ -121,14 +121,14 @@ class WireTest(unittest.TestCase):
         self.assertNotEqual(first.request_id, second.request_id)
 
     def test_an_option_that_is_none_is_left_out(self):
-        given = [dict.fromkeys(Options.__annotations__), {"request_id": "r"}]
-        options = cast(Options, {name: value for one in given for name, value in one.items()})
+        options = cast(Options, {**dict.fromkeys(Options.__annotations__), "request_id": "r"})
         for prompt in ("a", None):
             self.assertEqual(
                 wire.generate_request(prompt, "", options), wire.generate_request(prompt, "", {"request_id": "r"})
             )
         request = wire.generate_request("a", "mine", options)
-        self.assertEqual([wire.lacks_position(request, one) for one in (options, {})], [False, True])
+        self.assertFalse(wire.lacks_position(request, options))
+        self.assertTrue(wire.lacks_position(request, {}))
 
     def test_only_a_given_time_to_wait_replaces_the_servers_own(self):
         for request in wire.generate_request("a", "", {}), wire.score_requests(["a"], "m")[0]:
