@@ -130,7 +130,7 @@ class Client:
         """Draws several pictures in one call: uint8 of shape (count, height, width), or (count, height, width, 3)."""
         wire.check_count(count)
         tries = self._tries(options.get("timeout"))
-        shape = wire.image_shape(await self._model(options.get("model", ""), tries))
+        shape = wire.image_shape(await self._model(options.get("model") or "", tries))
         rows = pictures.first_rows(given, shape)
         all_options: Options = {**options, "samples": count, "timeout": tries.left()}
         runs = [run async for run in self._generate(rows, "", all_options)]
@@ -261,7 +261,13 @@ class Client:
         async def attempt(left: float) -> bytes:
             headers = self._headers(request.id)
             call = self._stream(self._methods.export_session(request, timeout=left, metadata=headers))
-            return b"".join([piece.data async for piece in call])
+            file = bytearray()
+            try:
+                async for piece in call:
+                    wire.add_piece(file, piece.data)
+            finally:
+                call.cancel()
+            return bytes(file)
 
         return await self._attempts(attempt, self._tries(timeout))
 
@@ -502,7 +508,7 @@ class Session:
     async def export(
         self, timeout: float | None = None, any_owner: bool = False, expires_in: float | None = None
     ) -> bytes:
-        """The session's state as the bytes of a state file (docs/state.md). The session stays as it is.
+        """The session's state as the bytes of a state file (docs/state.md), at most 64 GiB. The session stays as it is.
 
         If the server seals files, only this caller may load the file, or with `any_owner` every caller; and only for
         `expires_in` seconds, if that is set.

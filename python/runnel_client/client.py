@@ -108,7 +108,7 @@ class Client:
         """Draws several pictures in one call: uint8 of shape (count, height, width), or (count, height, width, 3)."""
         wire.check_count(count)
         tries = self._tries(options.get("timeout"))
-        shape = wire.image_shape(self._model(options.get("model", ""), tries))
+        shape = wire.image_shape(self._model(options.get("model") or "", tries))
         rows = pictures.first_rows(given, shape)
         all_options: Options = {**options, "samples": count, "timeout": tries.left()}
         return pictures.put_together(rows, self._generate(rows, "", all_options), count, shape)
@@ -231,8 +231,13 @@ class Client:
 
     def _export_session(self, request: Any, timeout: float | None) -> bytes:
         def attempt(left: float) -> bytes:
-            call = self._call(self._methods.export_session, request, left, request.id)
-            return b"".join([piece.data for piece in call])
+            call, file = self._call(self._methods.export_session, request, left, request.id), bytearray()
+            try:
+                for piece in call:
+                    wire.add_piece(file, piece.data)
+            finally:
+                call.cancel()
+            return bytes(file)
 
         return self._attempts(attempt, self._tries(timeout))
 
@@ -441,7 +446,7 @@ class Session:
         return score
 
     def export(self, timeout: float | None = None, any_owner: bool = False, expires_in: float | None = None) -> bytes:
-        """The session's state as the bytes of a state file (docs/state.md). The session stays as it is.
+        """The session's state as the bytes of a state file (docs/state.md), at most 64 GiB. The session stays as it is.
 
         If the server seals files, only this caller may load the file, or with `any_owner` every caller; and only for
         `expires_in` seconds, if that is set.

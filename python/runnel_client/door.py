@@ -17,16 +17,21 @@ from runnel_client.errors import AccessError, CallError, call_error
 
 MOST_BYTES = 1 << 26  # of an answer, as of a message over gRPC
 
-# The gRPC status for each of the server's HTTP statuses (docs/http.md).
+# The gRPC status for each HTTP status of the server (docs/http.md), and of a proxy. The server's 409 may also mean
+# ALREADY_EXISTS, but not for these functions, which name no session.
 STATUSES = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
     403: "PERMISSION_DENIED",
     404: "NOT_FOUND",
     408: "DEADLINE_EXCEEDED",
+    409: "ABORTED",
     413: "INVALID_ARGUMENT",
     429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    502: "UNAVAILABLE",
     503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
 }
 
 
@@ -77,7 +82,19 @@ class Door:
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
         if not self._secure:
             return http.client.HTTPConnection(self._host, timeout=timeout)
-        return http.client.HTTPSConnection(self._host, timeout=timeout, context=self._access.context())
+        return _Secured(self._host, self._access, timeout)
+
+
+class _Secured(http.client.HTTPSConnection):
+    """A connection with TLS, which checks the certificate for the name in `access`."""
+
+    def __init__(self, host: str, access: Access, timeout: float):
+        self._tls, self._name = access.context(), access.tls_name
+        super().__init__(host, timeout=timeout, context=self._tls)
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name or self.host)
 
 
 class _Received(io.RawIOBase):
@@ -138,9 +155,15 @@ def _error_of(response: http.client.HTTPResponse, answer: bytes) -> CallError:
         message = str(json.loads(answer)["error"]["message"])
     except (ValueError, LookupError, TypeError, RecursionError):
         message = f"HTTP status {response.status}"
-    status = STATUSES.get(response.status, "UNKNOWN")
-    wait = response.headers.get("Retry-After", "")
-    error = call_error(status, message, ())
-    if response.status in (429, 503):
-        error.retry_after = float(wait) if wait.isdecimal() else math.inf
+    error = call_error(STATUSES.get(response.status, "UNKNOWN"), message, ())
+    error.retry_after = _wait_of(response.headers)
     return error
+
+
+def _wait_of(headers: http.client.HTTPMessage) -> float | None:
+    """Seconds until another attempt: infinite if the server says that none can help, None if it says nothing."""
+    for name, seconds in (("Retry-After-Ms", 1e-3), ("Retry-After", 1.0)):
+        wait = headers.get(name, "")
+        if wait.isdecimal():
+            return float(wait) * seconds
+    return math.inf if headers.get("X-Should-Retry") == "false" else None

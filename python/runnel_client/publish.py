@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -172,8 +171,12 @@ def config_of(published: Published, given: str | None) -> bytes:
 
 def copy_of(path: str) -> Callable[[BinaryIO], object]:
     def copy(out: BinaryIO) -> None:
-        with open(path, "rb") as file:
-            shutil.copyfileobj(file, out)
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except OSError as error:
+            raise BundleError(f"{path}: {error.strerror}") from None
+        out.write(content)
 
     return copy
 

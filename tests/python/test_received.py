@@ -12,7 +12,7 @@ support.require("grpc", "google.protobuf")
 
 import grpc
 
-from runnel_client import Client, Session, aio, errors, messages, results, wire
+from runnel_client import Client, Session, aio, errors, messages, pictures, results, wire
 from runnel_client.received import Received
 from runnel_client.results import SessionInfo
 from runnel_client.retry import Retry, Tries
@@ -92,6 +92,15 @@ class ReceivedTest(unittest.TestCase):
             ):
                 self.take(started(), values(0, [1], sample=sample))
 
+    def test_values_outside_of_a_picture_are_an_error(self):
+        def drawn(position, values):
+            return pictures.put_together([7], [results.Run(0, position, values, [], "", [])], 1, (2, 2, 1)).tolist()
+
+        self.assertEqual(drawn(1, [0, 255, 3]), [[[7, 0], [255, 3]]])
+        for position, values in ((1, [1, 2, 3, 4]), (-1, [1]), (4, [1]), (5, []), (1, [256]), (1, [-1])):
+            with self.assertRaisesRegex(errors.CallError, "^INTERNAL: .* outside of a picture of 4 bytes"):
+                drawn(position, values)
+
     def test_runs_are_joined_by_sample(self):
         runs = self.take(started(), values(3, [1], "x", 1), values(0, [7], "y", 0), values(4, [2], "z", 1), finished())
         first, second = results.samples_of(runs, self.received.finished, 2)
@@ -115,6 +124,11 @@ class TriesTest(unittest.TestCase):
             self.now += pause
         with self.assertRaises(errors.ResourceExhausted):
             tries.pause_after(full)
+
+    def test_a_server_that_asks_for_no_pause_is_not_asked_in_a_loop(self):
+        tries, full = self.tries(first_delay=1), errors.ResourceExhausted("full", retry_after=0)
+        for _ in range(20):
+            self.assertTrue(1 <= tries.pause_after(full) <= 1.1)
 
     def test_a_busy_session_is_retried_within_the_timeout(self):
         busy = errors.call_error("ABORTED", "busy with a call on another server", [("grpc-retry-pushback-ms", "3000")])
@@ -267,6 +281,36 @@ class QueriesTest(unittest.TestCase):
                 client.generate([1], samples=samples).samples()
             with expected:
                 asyncio.run(ask(responses, samples))
+
+    def test_a_state_file_without_end_is_an_error(self):
+        pieces = [messages.load("sessions").ExportSessionResponse(data=b"abc")] * 3
+
+        async def stream():
+            for piece in pieces:
+                yield piece
+
+        async def export():
+            self.methods.export_session.return_value = call = unittest.mock.MagicMock(__aiter__=lambda _: stream())
+            client = aio.Client()
+            client._methods_of_channel, client._loop = self.methods, asyncio.get_running_loop()
+            try:
+                return await aio.Session(client, self.busy, keep=True).export()
+            finally:
+                call.cancel.assert_called_once()
+
+        too_long = self.assertRaisesRegex(errors.CallError, "^INTERNAL: .* a state file of more than 8 bytes")
+        with Client() as client, unittest.mock.patch.object(client, "_methods", self.methods):
+            session = Session(client, self.busy, keep=True)
+            self.methods.export_session.return_value = call = unittest.mock.MagicMock(__iter__=lambda _: iter(pieces))
+            self.assertEqual((session.export(), asyncio.run(export())), (b"abcabcabc", b"abcabcabc"))
+            call.cancel.reset_mock()
+            with unittest.mock.patch.object(wire, "FILE_BYTES", 8):
+                with too_long:
+                    asyncio.run(export())
+                self.methods.export_session.return_value = call
+                with too_long:
+                    session.export()
+                call.cancel.assert_called_once()
 
     def test_a_session_that_exists_is_not_asked_for(self):
         """The answer could be another error, if the session is deleted or its server is lost."""

@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import math
 import pydoc
+import re
 import sys
 import threading
+import types
 import unittest
 import unittest.mock
 from typing import Any, cast
@@ -17,7 +20,7 @@ support.require("grpc", "google.protobuf")
 
 import numpy as np
 
-from runnel_client import Client, Generation, Session, aio, errors, messages, results, wire
+from runnel_client import Client, Generation, Session, aio, errors, messages, pictures, results, wire
 from runnel_client.conversation import Message, ToolCall
 from runnel_client.options import CONVERSATION, Options
 from runnel_client.results import SessionInfo
@@ -117,11 +120,34 @@ class WireTest(unittest.TestCase):
         self.assertEqual([field.name for field, _ in first.ListFields()], ["values", "request_id"])
         self.assertNotEqual(first.request_id, second.request_id)
 
+    def test_an_option_that_is_none_is_left_out(self):
+        options = cast(Options, {**dict.fromkeys(Options.__annotations__), "request_id": "r"})
+        for prompt in ("a", None):
+            self.assertEqual(
+                wire.generate_request(prompt, "", options), wire.generate_request(prompt, "", {"request_id": "r"})
+            )
+        request = wire.generate_request("a", "mine", options)
+        self.assertFalse(wire.lacks_position(request, options))
+        self.assertTrue(wire.lacks_position(request, {}))
+
     def test_only_a_given_time_to_wait_replaces_the_servers_own(self):
         for request in wire.generate_request("a", "", {}), wire.score_requests(["a"], "m")[0]:
             self.assertFalse(request.HasField("max_queue_time"))
         self.assertTrue(wire.generate_request("a", "", {"max_queue_time": 0}).HasField("max_queue_time"))
         self.assertTrue(wire.score_requests(["a"], "m", max_queue_time=0)[0].HasField("max_queue_time"))
+
+    def test_a_time_that_no_message_can_have_is_named(self):
+        for seconds in (math.inf, -math.inf, math.nan, 1e300):
+            for name, call in (
+                ("max_time", lambda seconds: wire.generate_request("a", "", {"max_time": seconds})),
+                ("max_queue_time", lambda seconds: wire.score_requests(["a"], "m", max_queue_time=seconds)),
+                ("message_delay", lambda seconds: wire.generate_request("a", "", {"message_delay": seconds})),
+                ("expires_in", lambda seconds: wire.export_request("a", "m", False, seconds)),
+            ):
+                with self.assertRaisesRegex(
+                    ValueError, f"^{name} is {re.escape(str(seconds))}; expected at most 315,576,000,000 seconds"
+                ):
+                    call(seconds)
 
     def test_a_stored_state_starts_a_sequence_without_a_session(self):
         self.assertEqual(wire.generate_request("a", "", {"state": "s"}).origin.state, "s")
@@ -201,6 +227,13 @@ class WireTest(unittest.TestCase):
         for wrong in wrongs:
             with self.assertRaisesRegex(TypeError, "expected text or integers"):
                 wire.values_of(wrong)
+
+    def test_an_image_of_another_mode_is_refused(self):
+        for mode, channels, wanted in (("P", 1, "L"), ("1", 1, "L"), ("RGBA", 3, "RGB")):
+            image = cast(Any, types.SimpleNamespace(mode=mode))  # as of Pillow
+            with self.assertRaisesRegex(ValueError, f'mode {wanted}, found {mode}: use image.convert\\("{wanted}"\\)'):
+                pictures.first_rows(image, (2, 2, channels))
+        self.assertEqual(pictures.first_rows(np.array([[1, 2]], np.uint8), (2, 2, 1)), [1, 2])
 
     def test_a_score_names_model_and_session_once_and_cuts_values(self):
         requests = wire.score_requests(["ab", range(wire.CHUNK + 1)], "m", "mine", begin=False)

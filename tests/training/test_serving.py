@@ -181,6 +181,9 @@ class ServingTest(ToolTest):
             with self.subTest(argv):
                 self.assert_refused(evaluate, [*common, *argv], *parts)
         self.assert_refused(evaluate, ["--dataset", "copy", self.path("none"), "--runnel", RUNNEL], "No such file")
+        file = self.write("file", b"")
+        argv = ["--dataset", "text", self.path("tiny"), "--runnel", RUNNEL, "--out", file]
+        self.assert_refused(gallery, argv, f"--out: {file}: File exists")
 
 
 if __name__ == "__main__":
