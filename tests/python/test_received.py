@@ -126,9 +126,9 @@ class TriesTest(unittest.TestCase):
             tries.pause_after(full)
 
     def test_a_server_that_asks_for_no_pause_is_not_asked_in_a_loop(self):
-        tries, full = self.tries(first_delay=1), errors.ResourceExhausted("full", retry_after=0)
+        tries, full = self.tries(), errors.ResourceExhausted("full", retry_after=0)
         for _ in range(20):
-            self.assertTrue(1 <= tries.pause_after(full) <= 1.1)
+            self.assertGreaterEqual(tries.pause_after(full), 0.01)
 
     def test_a_busy_session_is_retried_within_the_timeout(self):
         busy = errors.call_error("ABORTED", "busy with a call on another server", [("grpc-retry-pushback-ms", "3000")])
