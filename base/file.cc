@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <functional>
 #include <random>
@@ -19,9 +20,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path folder_of(const std::string& path) {
-  const fs::path folder = fs::path(path).parent_path();
+fs::path folder_of(const fs::path& path) {
+  const fs::path folder = path.parent_path();
   return folder.empty() ? fs::path(".") : folder;
+}
+
+// The number N if the path leads to /proc/self/fd/N, as /dev/stdout and /dev/fd/N do, and this is a
+// regular file; otherwise -1.
+int own_descriptor(fs::path path) {
+  constexpr int kMostLinks = 8;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return -1;
+  const fs::path own = fs::canonical("/proc/self/fd", error);
+  for (int i = 0; i < kMostLinks && !error; ++i) {
+    const fs::path folder = folder_of(path);
+    if (fs::canonical(folder, error) == own && !error) {
+      const std::string name = path.filename();
+      int number = -1;
+      std::from_chars(name.data(), name.data() + name.size(), number);
+      return number;
+    }
+    path = folder / fs::read_symlink(path, error);
+  }
+  return -1;
 }
 
 std::string reason(int error) { return std::generic_category().message(error); }
@@ -48,17 +69,20 @@ int write_and_close(int descriptor, std::string_view bytes, const Finish& finish
 }
 
 // Writes a new file next to `path` and renames it to `path`. Others may be able to write into the
-// folder, so nobody can guess the new file's name, and open() fails if the name is in use. A device
-// or a pipe is written to directly, never replaced.
+// folder, so nobody can guess the new file's name, and open() fails if the name is in use. A
+// device, a pipe or an open file of this process is written to directly, never replaced.
 Status write_in_place(const std::string& path, std::string_view bytes, int mode,
                       const Finish& finish) {
   if (Status status = check_writable(path); !status.ok()) return status;
   std::error_code ignored;
-  const bool replaced = !fs::exists(path, ignored) || fs::is_regular_file(path, ignored);
+  const int own = own_descriptor(path);
+  const bool replaced =
+      own < 0 && (!fs::exists(path, ignored) || fs::is_regular_file(path, ignored));
   const std::string part =
       !replaced ? path : path + ".part" + std::to_string(std::random_device()());
   const int flags = replaced ? O_EXCL | O_NOFOLLOW : O_TRUNC;
-  const int made = ::open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
+  const int made = own >= 0 ? ::fcntl(own, F_DUPFD_CLOEXEC, 0)
+                            : ::open(part.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
   int error = made < 0 ? errno : write_and_close(made, bytes, finish);
   if (error == 0 && replaced && ::rename(part.c_str(), path.c_str()) != 0) error = errno;
   if (error == 0) return {};
@@ -190,6 +214,7 @@ Status check_writable(const std::string& path) {
     if (access(path.c_str(), W_OK) == 0) return {};
     return invalid_argument("cannot write " + quote(path, 400) + ": " + reason(errno));
   }
+  if (own_descriptor(path) >= 0) return {};
   const fs::path folder = folder_of(path);
   if (!fs::is_directory(folder, error)) {
     return invalid_argument("there is no directory " + quote(folder.string(), 400) +

@@ -67,7 +67,8 @@ Result<std::string> read_head(const std::string& path, int64_t count);
 Status check_writable(const std::string& path);
 
 // Replaces the file atomically: readers see either the old bytes or the new ones. The file gets
-// `mode`, without the bits that the process's umask removes.
+// `mode`, without the bits that the process's umask removes. A device, a pipe or an open file of
+// this process (/dev/stdout, /dev/fd/N) is written to instead, and keeps its mode.
 Status replace_file(const std::string& path, std::string_view bytes, int mode = 0666);
 // The same with this owner, group and mode. INVALID_ARGUMENT if the process may not set them.
 Status replace_file(const std::string& path, std::string_view bytes, const FileAccess& access);

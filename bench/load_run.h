@@ -5,6 +5,9 @@
 // each. The thread that calls run_load_once() only starts calls and resumes stalled ones.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -34,6 +37,13 @@ struct LoadRunOptions {
 struct RunProgress {
   double seconds = 0, total_seconds = 0;
   int64_t values = 0;
+
+  // The number of values at the end of the run if their rate stays the same; 0: not known yet.
+  int64_t expected_values() const {
+    if (seconds <= 0) return 0;
+    const double expected = static_cast<double>(values) * total_seconds / seconds;
+    return std::max<int64_t>(std::llround(std::min(expected, 1e18)), values);
+  }
 };
 
 // Both functions are called after each event of the run, and at least ten times a second.

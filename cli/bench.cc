@@ -444,6 +444,11 @@ int run_bench(const BenchOptions& options, const ModelFactory& make_model, Conso
       return fail(console, kExitUsage, s.message());
     }
   }
+  if (!options.server.address.empty()) {
+    if (const auto access = read_access(options.server); !access.ok()) {
+      return fail(console, kExitUsage, access.status().message());
+    }
+  }
   if (const auto isa = options.words.find("--isa");
       isa != options.words.end() && isa->second == "all") {
     if (options.bundle.empty() || !what->contains("engine")) {

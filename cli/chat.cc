@@ -389,6 +389,7 @@ int run_chat(const ChatOptions& options, Console& console) {
                 "model " + quote(model.name) + " has no chat template: " + model.chat.missing());
   }
   talks = true;
+  if (console.out_terminal && console.colour) interrupt.restores("\x1b[0m");  // thinking is dim
   return Chat(options, std::move(model), client, interrupt, console).run();
 }
 

@@ -103,6 +103,7 @@ void add_score(const Command& root) {
   add_server(command, options->server);
   add_model(command, options->model);
   command.flag("--first", options->first, "Score only the first N items")
+      .excludes(text)
       .between(int64_t{1}, int64_t{1} << 40);
   command.flag("--jobs,-j", options->jobs, "Number of items to score at the same time")
       .between(1, 256)

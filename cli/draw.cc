@@ -20,6 +20,9 @@ namespace {
 constexpr std::chrono::milliseconds kFrame{40};  // no terminal shows frames faster
 constexpr std::chrono::milliseconds kNap{5};     // between checks for an interrupt
 
+// Ends colours and shows the cursor.
+constexpr const char* kAsBefore = "\x1b[0m\x1b[?25h";
+
 // An area of the terminal where a picture grows. The cursor is hidden while this object exists.
 class Easel {
  public:
@@ -31,7 +34,7 @@ class Easel {
         rows_(size_on_terminal(picture.shape, style).rows) {
     console_.out << "\x1b[?25l" << std::string(rows_, '\n') << std::flush;
   }
-  ~Easel() { console_.out << "\x1b[0m\x1b[?25h" << std::flush; }
+  ~Easel() { console_.out << kAsBefore << std::flush; }
   Easel(const Easel&) = delete;
   Easel& operator=(const Easel&) = delete;
 
@@ -192,12 +195,13 @@ int run_draw(const DrawOptions& options, Console& console) {
                 "generate --out FILE.png writes a picture");
   }
   Client client(options.server, Seconds(options.timeout));
-  const Interrupt interrupt([&] { client.cancel(); });
+  Interrupt interrupt([&] { client.cancel(); });
   auto reached = reach_model(client, options.model, interrupt, console);
   if (const int* exit_code = std::get_if<int>(&reached)) return *exit_code;
   auto& model = std::get<ModelView>(reached);
   const Result<DrawPlan> plan = make_plan(options, std::move(model), console);
   if (!plan.ok()) return fail(console, kExitUsage, plan.status().message());
+  interrupt.restores(kAsBefore);
   return draw(options, *plan, client, interrupt, console);
 }
 

@@ -37,6 +37,9 @@ Answer ask(Client& client, Seconds timeout) {
 int run_health(const HealthOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
+  if (Status usable = client.open(); !usable.ok()) {
+    return fail(console, kExitUsage, usable.message());
+  }
   const TimePoint until =
       console.clock.now() + std::chrono::duration_cast<Duration>(Seconds(options.wait));
   Answer answer = ask(client, Seconds(options.timeout));

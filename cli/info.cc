@@ -189,6 +189,9 @@ Lines model_lines(const v1::ModelInfo& model) {
 int info_of_server(const InfoOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
+  if (Status usable = client.open(); !usable.ok()) {
+    return fail(console, kExitUsage, usable.message());
+  }
   Status status = client.connect(Seconds(options.timeout));
   v1::ListModelsResponse models;
   if (status.ok()) status = client.list_models(models);

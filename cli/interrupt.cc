@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -46,7 +47,16 @@ void Interrupt::rearm() {
 
 void Interrupt::end_at_once(bool at_once) {
   at_once_ = at_once;
-  if (at_once && fired()) _exit(kExitInterrupted);  // the signal came before
+  if (at_once && fired()) end();  // the signal came before
+}
+
+void Interrupt::end() const {
+  const char* const text = restores_;
+  pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  if (text != nullptr && poll(&out, 1, 0) == 1) {  // a terminal that is stopped must not block
+    [[maybe_unused]] const ssize_t written = write(STDOUT_FILENO, text, std::strlen(text));
+  }
+  _exit(kExitInterrupted);
 }
 
 void Interrupt::watch() {
@@ -59,7 +69,7 @@ void Interrupt::watch() {
     if (read(signals_, &info, sizeof info) != sizeof info) continue;
     if (info.ssi_signo == SIGTERM) terminated_ = true;
     const std::lock_guard lock(mutex_);
-    if (fired_.exchange(true) || at_once_) _exit(kExitInterrupted);
+    if (fired_.exchange(true) || at_once_) end();
     on_signal_();  // first, because the next line wakes the thread that waits
     check(eventfd_write(fired_file_, 1) == 0, "a signal can be told to the one who waits");
   }

@@ -28,13 +28,18 @@ class Interrupt {
   // While this is set, the first signal already ends the process. For work that `on_signal` cannot
   // end, such as reading standard input.
   void end_at_once(bool at_once);
+  // A text that restores the terminal. It is written to standard output before a signal ends the
+  // process. It must have static storage; null: none.
+  void restores(const char* text) { restores_ = text; }
 
  private:
   void watch();
+  [[noreturn]] void end() const;
 
   std::function<void()> on_signal_;
   std::mutex mutex_;  // held while a signal is handled, so that rearm() resets all of it
   std::atomic<bool> fired_{false}, terminated_{false}, at_once_{false};
+  std::atomic<const char*> restores_{nullptr};
   sigset_t before_{};
   // File descriptors: of the signals, of the request to stop the thread, and the one that file()
   // returns.

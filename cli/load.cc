@@ -196,16 +196,15 @@ class Load {
     }
     announce(point);
     ProgressLine line = progress_line(console_, "values");
-    LoadFigures figures = run_load_once(
-        stubs_, run,
-        {.stopped = [this] { return interrupt_.fired(); },
-         .progress =
-             [&](const RunProgress& progress) {
-               // Progress by time, not by values, because the number of values is being measured.
-               const double part = progress.seconds / progress.total_seconds;
-               const auto total = std::llround(static_cast<double>(progress.values) / part);
-               line.update(progress.values, std::max<int64_t>(total, progress.values));
-             }});
+    LoadFigures figures =
+        run_load_once(stubs_, run,
+                      {.stopped = [this] { return interrupt_.fired(); },
+                       .progress =
+                           [&](const RunProgress& progress) {
+                             // Progress by time, not by values, because the number of values is
+                             // being measured.
+                             line.update(progress.values, progress.expected_values());
+                           }});
     line.clear();
     if (interrupt_.fired()) return false;
     figures.multiple = point.multiple;

@@ -11,6 +11,9 @@ constexpr Seconds kConnectTime{10};
 
 std::variant<v1::ListModelsResponse, int> reach_models(Client& client, const Interrupt& interrupt,
                                                        Console& console) {
+  if (Status usable = client.open(); !usable.ok()) {
+    return fail(console, kExitUsage, usable.message());
+  }
   Status status = client.connect(kConnectTime);
   v1::ListModelsResponse models;
   if (status.ok()) status = client.list_models(models);

@@ -49,6 +49,9 @@ void print_report(const v1::ReloadResponse& report, Console& console) {
 int run_reload(const ReloadOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
+  if (Status usable = client.open(); !usable.ok()) {
+    return fail(console, kExitUsage, usable.message());
+  }
   v1::ReloadResponse report;
   Status status = client.connect(Seconds(options.timeout));
   if (status.ok()) status = client.reload(report);

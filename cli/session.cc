@@ -122,6 +122,9 @@ int delete_each(const SessionOptions& options, const std::string& model, Client&
 int run_session(const SessionOptions& options, Console& console) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
+  if (Status usable = client.open(); !usable.ok()) {
+    return fail(console, kExitUsage, usable.message());
+  }
   Status status = client.connect(Seconds(options.timeout));
   v1::ListModelsResponse models;
   if (status.ok()) status = client.list_models(models);

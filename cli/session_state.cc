@@ -28,6 +28,9 @@ int run_call(const SessionStateOptions& options, const FieldWord& flag_of, Conso
              const std::function<int()>& shown) {
   Client client(options.server, Seconds(options.timeout));
   const Interrupt interrupt([&] { client.cancel(); });
+  if (Status usable = client.open(); !usable.ok()) {
+    return fail(console, kExitUsage, usable.message());
+  }
   Status status = client.connect(Seconds(options.timeout));
   v1::ListModelsResponse models;
   if (status.ok()) status = client.list_models(models);

@@ -33,7 +33,7 @@ using std::chrono::system_clock;
 
 constexpr Seconds kShortCall{10};
 constexpr Seconds kRetry{2};               // more than the longest backoff and a handshake
-constexpr milliseconds kProbe{5000};       // to find out why no server answers
+constexpr milliseconds kProbe{5000};       // at most, to find out why no server answers
 constexpr int64_t kScoreChunk = 4096;      // values in one message
 constexpr size_t kScoreText = 64 << 10;    // bytes of text in one message
 constexpr size_t kImportPiece = 64 << 10;  // bytes of a state file in one message
@@ -148,8 +148,10 @@ class Client::Wire {
 
   Wire(Target target, Seconds timeout) : timeout(timeout), target_(std::move(target)) {}
 
+  Status open();
   Status connect(Seconds at_most);
   void cancel(bool future_calls);
+  bool is_cancelled();
   bool pause(milliseconds duration);  // false: cancelled
   system_clock::time_point deadline(Seconds at_most) const {
     return system_clock::now() +
@@ -167,8 +169,6 @@ class Client::Wire {
   std::unique_ptr<grpc::health::v1::Health::Stub> health;
 
  private:
-  Status open();  // makes the channel and the stubs
-
   const Target target_;
   Access access_;
   std::shared_ptr<grpc::Channel> channel_;
@@ -202,7 +202,9 @@ class Client::Wire::Call {
   grpc::ClientContext context_;
 };
 
+// Makes the channel and the stubs.
 Status Client::Wire::open() {
+  if (channel_) return {};
   Result<Access> access = read_access(target_);
   if (!access.ok()) return access.status();
   access_ = std::move(*access);
@@ -216,9 +218,7 @@ Status Client::Wire::open() {
 }
 
 Status Client::Wire::connect(Seconds at_most) {
-  if (!channel_) {
-    if (Status opened = open(); !opened.ok()) return opened;
-  }
+  if (Status opened = open(); !opened.ok()) return opened;
   grpc_connectivity_state state = channel_->GetState(true);
   // A failed channel reports the failure until it is ready, and reconnects only while somebody
   // waits.
@@ -229,19 +229,22 @@ Status Client::Wire::connect(Seconds at_most) {
     const auto piece = std::min(until, system_clock::now() + milliseconds(100));
     channel_->WaitForStateChange(state, piece);
     state = channel_->GetState(true);
-    std::lock_guard lock(mutex_);
-    if (cancelled_) return {Code::kCancelled, "interrupted while connecting"};
+    if (is_cancelled()) return {Code::kCancelled, "interrupted while connecting"};
     if (system_clock::now() >= until) break;
   }
   if (state == GRPC_CHANNEL_READY) return {};
   const bool refused = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
-  return explain_silence(access_, refused, std::min(at_most, timeout), kProbe);
+  const Seconds tried = std::min(at_most, timeout);
+  const auto probe = std::chrono::ceil<milliseconds>(std::min<Seconds>(tried, kProbe));
+  return explain_silence(access_, refused, tried, probe, [this] { return is_cancelled(); });
 }
 
 Client::Client(Target target, Seconds timeout)
     : wire_(std::make_unique<Wire>(std::move(target), timeout)) {}
 
 Client::~Client() = default;
+
+Status Client::open() { return wire_->open(); }
 
 Status Client::connect(Seconds at_most) { return wire_->connect(at_most); }
 
@@ -405,6 +408,11 @@ Status Client::Wire::score_once(const std::string& model, const Sequence& sequen
 bool Client::Wire::pause(milliseconds duration) {
   std::unique_lock lock(mutex_);
   return !wake_.wait_for(lock, duration, [&] { return cancelled_; });
+}
+
+bool Client::Wire::is_cancelled() {
+  std::lock_guard lock(mutex_);
+  return cancelled_;
 }
 
 void Client::Wire::cancel(bool future_calls) {

@@ -56,8 +56,13 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Connects, and waits for at most `at_most`. Errors say what to do:
-  // - INVALID_ARGUMENT and NOT_FOUND for an address, a file or a key that cannot be used;
+  // Reads the files that the target names. The first call of connect() does so, too, if this has
+  // not been called. INVALID_ARGUMENT and NOT_FOUND for an address, a file or a key that cannot be
+  // used.
+  Status open();
+  // Connects, and waits for at most `at_most`. If nobody answers, it may then take as long again,
+  // and at most a few seconds, to find out why. Errors say what to do:
+  // - the errors of open();
   // - UNAVAILABLE as soon as it is known that no gRPC server answers;
   // - DEADLINE_EXCEEDED if the peer has not answered in time.
   Status connect(Seconds at_most);

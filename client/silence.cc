@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -20,18 +22,25 @@ namespace runnel {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
+constexpr milliseconds kPiece{100};  // between checks for an interrupt
 constexpr const char* kStartOne =
     "; start one with 'runnel serve BUNDLE', or name another with --server";
 
+// The time until then, at least 1 ms, because 0 is no limit for a socket.
+milliseconds left_until(steady_clock::time_point until) {
+  return std::max(std::chrono::ceil<milliseconds>(until - steady_clock::now()), milliseconds(1));
+}
+
 // A connected socket, which the destructor closes, or the number of the error; ETIMEDOUT after
-// `at_most`.
+// `at_most`, or soon after `stopped` returns true.
 class Probe {
  public:
-  Probe(const addrinfo& target, milliseconds at_most)
+  Probe(const addrinfo& target, milliseconds at_most, const std::function<bool()>& stopped)
       : socket_(::socket(target.ai_family, target.ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
     if (socket_ < 0 || ::connect(socket_, target.ai_addr, target.ai_addrlen) != 0) error_ = errno;
-    if (error_ == EINPROGRESS) await(at_most);
+    if (error_ == EINPROGRESS) await(at_most, stopped);
     if (error_ == 0) make_blocking(at_most);
   }
   ~Probe() {
@@ -44,13 +53,17 @@ class Probe {
   int socket() const { return socket_; }
 
  private:
-  void await(milliseconds at_most) {
+  void await(milliseconds at_most, const std::function<bool()>& stopped) {
+    const auto until = steady_clock::now() + at_most;
     pollfd file = {.fd = socket_, .events = POLLOUT, .revents = 0};
+    int ready = 0;
+    do {
+      const milliseconds piece = std::min(left_until(until), kPiece);
+      ready = poll(&file, 1, static_cast<int>(piece.count()));
+    } while (ready != 1 && !stopped() && steady_clock::now() < until);
     error_ = ETIMEDOUT;
     socklen_t size = sizeof error_;
-    if (poll(&file, 1, static_cast<int>(at_most.count())) == 1) {
-      getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error_, &size);
-    }
+    if (ready == 1) getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error_, &size);
   }
   // Makes reads and writes blocking, each for at most `at_most`.
   void make_blocking(milliseconds at_most) const {
@@ -109,7 +122,7 @@ Status wrong_protocol(int socket, const Access& access, milliseconds at_most) {
 }  // namespace
 
 Status explain_silence(const Access& access, bool refused, std::chrono::duration<double> after,
-                       milliseconds at_most) {
+                       milliseconds at_most, const std::function<bool()>& stopped) {
   const std::string& address = access.address;
   const std::optional<HostPort> place = host_port_of(address);
   if (!place) return refused ? no_server(address) : not_answering(address, after.count());
@@ -122,12 +135,20 @@ Status explain_silence(const Access& access, bool refused, std::chrono::duration
                                     gai_strerror(error) + "): check the name given to --server"};
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> targets(found, freeaddrinfo);
+  const auto until = steady_clock::now() + at_most;
+  int64_t untried = 0;
+  for (const addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
+    ++untried;
+  }
   int error = 0;
   for (const addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
-    const Probe probe(*target, at_most);
+    // One address that does not answer must not take the time of the others.
+    const milliseconds part = std::max(left_until(until) / untried--, milliseconds(1));
+    const Probe probe(*target, part, stopped);
     error = probe.error();
+    if (stopped()) return {Code::kCancelled, "interrupted while connecting"};
     if (error != 0) continue;
-    return refused ? wrong_protocol(probe.socket(), access, at_most)
+    return refused ? wrong_protocol(probe.socket(), access, left_until(until))
                    : not_answering(address, after.count());
   }
   return no_connection(address, error, after.count());

@@ -72,7 +72,8 @@ bool Admission::go_on(QueuedCall& call) {
 // Admits a generation, lets it wait, or refuses it. The result is as for go_on().
 bool Admission::begin(std::unique_ptr<Generation>& generation) {
   generation->admitted = time_.now();
-  Status status = find_retried(*generation) ? try_resume(*generation) : try_admit(*generation);
+  const bool is_retry = find_retried(*generation);
+  Status status = is_retry ? try_resume(*generation) : try_admit(*generation);
   if (status.ok()) {
     if (const auto& stored = generation->request.stored) stored->record = generation->record;
     steps_.start(std::move(generation));
@@ -80,7 +81,8 @@ bool Admission::begin(std::unique_ptr<Generation>& generation) {
   }
   if (generation->has_waited && is_states_used_up(status)) return false;
   const std::shared_ptr<TokenStream> stream = generation->stream;
-  if (status.code() == Code::kResourceExhausted && generation->may_wait()) {
+  // A retry needs no slot, so it can lack only memory.
+  if (status.code() == Code::kResourceExhausted && !is_retry && generation->may_wait()) {
     status = waiting_room_.add(std::move(generation));
   }
   if (!status.ok()) stream->end(std::move(status));

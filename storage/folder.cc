@@ -240,10 +240,11 @@ bool Folder::remove(const std::string& name) const {
 
 Status Folder::each(const std::function<void(std::string_view)>& take) const {
   // A duplicate of the descriptor would share its position with the others.
-  const int again = openat(directory_.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(again < 0 ? nullptr : fdopendir(again),
-                                                    closedir);
+  OpenFile again(openat(directory_.descriptor(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(
+      again.descriptor() < 0 ? nullptr : fdopendir(again.descriptor()), closedir);
   if (entries == nullptr) return failed("list", "", errno);
+  again.release();  // `entries` closes it
   for (;;) {
     errno = 0;  // only errno tells a failure from the end
     const dirent* const entry = disk_.next_entry(entries.get());
@@ -272,12 +273,13 @@ Result<OpenFile> Folder::lock(const std::string& name, int64_t wait_ms) const {
   }));
   if (file.descriptor() < 0) return failed("open", name, errno);
   struct flock lock = whole_file();
-  for (int64_t waited = 0;; ++waited) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(wait_ms);
+  for (;;) {
     if (uninterrupted([&] { return fcntl(file.descriptor(), F_OFD_SETLK, &lock); }) == 0) {
       return file;
     }
     if (errno != EAGAIN && errno != EACCES) return failed("lock", name, errno);
-    if (waited >= wait_ms) {
+    if (std::chrono::steady_clock::now() >= until) {
       return Status(Code::kUnavailable, "another server has locked " +
                                             quote(path_ + "/" + name, 300) + " for " +
                                             std::to_string(wait_ms) + " ms");

@@ -161,6 +161,7 @@ class Text:
         self.held_out = {"a book held out": windows(self.book, length)}
 
     def batch(self, seed, step, size):
+        check(len(self.starts) > 0, f"--length: expected less than {len(self.train)}, found {self.length}")
         starts = generator(seed, step).choice(self.starts, size)
         return Sequences(self.train[starts[:, None] + np.arange(self.length + 1)])
 

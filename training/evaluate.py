@@ -60,9 +60,9 @@ def parse_arguments(argv):
 
 def sequence_length(config, args):
     """Inputs of a held-out sequence, or None for the data set's own."""
-    length = config["model"].get("position", {}).get("length")
+    length = config.get("model", {}).get("position", {}).get("length")  # a published model has no "model"
     for flag, value in (("--length", args.length), ("--after", args.after)):
-        check(length is None or value is None, f"{flag}: sequences of {config['name']} have {length} inputs at most")
+        check(length is None or value is None, f"{flag}: sequences of {args.bundle} have {length} inputs at most")
     return length or args.length
 
 
@@ -110,11 +110,12 @@ def run(argv):
     if args.json:
         print(json.dumps(report))
         return
+    model = config.get("name") or os.path.basename(os.path.abspath(args.bundle))
     for name, found in report.items():
-        print(f"{config['name']}: {name}: {card.figure_text(found, data.unit)}")
+        print(f"{model}: {name}: {card.figure_text(found, data.unit)}")
         if args.dataset == "copy":
             print(
-                f"{config['name']}: {name}: going on greedily, {100 * found['said_again']:.2f}% of the symbols and "
+                f"{model}: {name}: going on greedily, {100 * found['said_again']:.2f}% of the symbols and "
                 f"{100 * found['without_fault']:.1f}% of the sequences are said again without a fault"
             )
 

@@ -17,7 +17,7 @@ import zlib
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "python"))
 
 from runnel_client import command
-from runnel_client.errors import check
+from runnel_client.errors import BundleError, check
 
 try:
     import numpy as np
@@ -115,7 +115,10 @@ def write_text(client, args, sampling):
 def run(argv):
     args = parse_arguments(argv)
     config = read_json(os.path.join(args.bundle, "config.json"), "BUNDLE")
-    os.makedirs(args.out, exist_ok=True)
+    try:
+        os.makedirs(args.out, exist_ok=True)
+    except OSError as error:
+        raise BundleError(f"--out: {error.filename}: {error.strerror}") from None
     sampling = {"seed": args.seed, "temperature": args.temperature}
     with serving.connect(args.bundle, args.runnel, args.server, ("--precision", "fp32")) as client:
         if "image" in config:

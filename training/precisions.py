@@ -87,7 +87,9 @@ def bits_of(bundle, sequences, precision, args):
 def bits_quantized(bundle, sequences, kind, args):
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, kind)
-        subprocess.run([args.runnel, "quantize", bundle, "--type", kind, "--out", out], check=True, capture_output=True)
+        line = [args.runnel, "quantize", bundle, "--type", kind, "--out", out]
+        done = subprocess.run(line, capture_output=True, text=True, errors="replace", check=False)
+        check(done.returncode == 0, f"runnel quantize {bundle} --type {kind}: {done.stderr}")
         return bits_of(out, sequences, "blocks", args)
 
 

@@ -217,7 +217,8 @@ def prepare(args, run, data):
     path = os.path.join(args.work, args.name + ".pth")
     if os.path.exists(path) and not args.fresh:
         training.resume(path)
-        print(f"train.py: continues at step {training.step:,} of {path}", file=sys.stderr)
+        kept = f"; it keeps its {training.run['steps']:,} steps, whatever --minutes says" if args.minutes else ""
+        print(f"train.py: continues at step {training.step:,} of {path}{kept}", file=sys.stderr)
     elif args.start_from:
         start_from(training, args.start_from)
     if args.compile:
@@ -261,6 +262,14 @@ def figures(training, args):
     return found
 
 
+def write_report(path, report):
+    """Writes the figures and the curve as JSON, whole or not at all."""
+    with open(path + ".tmp", "w", encoding="utf-8") as file:
+        json.dump(report, file)
+        file.write("\n")
+    os.replace(path + ".tmp", path)
+
+
 def train(argv):
     args = parse_arguments(argv)
     if args.threads:
@@ -289,19 +298,14 @@ def train(argv):
     text = card.text(training.network, args.dtype, report, args.out)
     shapes = {name: tensor.shape for name, tensor in tensors.items()} if training.run["family"] else None
     bundle.write_bundle(args.out, training.network.config, tensors.__getitem__, args.dtype, text, shapes=shapes)
-    with open(os.path.join(args.work, args.name + ".json"), "w", encoding="utf-8") as file:
-        json.dump(report, file)
-        file.write("\n")
+    write_report(os.path.join(args.work, args.name + ".json"), report)
     print(training.network.summary(args.out))
     return 0
 
 
 def main(argv=None):
-    try:
-        return command.run("train.py", train, argv)
-    except KeyboardInterrupt:
-        print("\ntrain.py: interrupted; the same command continues from the last checkpoint", file=sys.stderr)
-        return 130
+    interrupted = "interrupted; the same command continues from the last checkpoint"
+    return command.run("train.py", train, argv, interrupted)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ class Client:
         """Draws several pictures in one call: uint8 of shape (count, height, width), or (count, height, width, 3)."""
         wire.check_count(count)
         tries = self._tries(options.get("timeout"))
-        shape = wire.image_shape(await self._model(options.get("model", ""), tries))
+        shape = wire.image_shape(await self._model(options.get("model") or "", tries))
         rows = pictures.first_rows(given, shape)
         all_options: Options = {**options, "samples": count, "timeout": tries.left()}
         runs = [run async for run in self._generate(rows, "", all_options)]
@@ -198,12 +198,16 @@ class Client:
     async def tokenize(self, text: str, model: str = "") -> list[int]:
         """The values of a text, as of runnel_client.Client."""
         body = {"model": model, "prompt": text}
-        return list((await asyncio.to_thread(self._door.post, "/tokenize", body, self._short_time()))["tokens"])
+        limit = self._short_time()
+        found: list[int] = await asyncio.to_thread(self._door.post, "/tokenize", body, limit, "tokens", list)
+        return found
 
     async def detokenize(self, values: npt.ArrayLike, model: str = "") -> str:
         """The text of values, as of runnel_client.Client."""
         body = {"model": model, "tokens": wire.values_of(values)}
-        return str((await asyncio.to_thread(self._door.post, "/detokenize", body, self._short_time()))["prompt"])
+        limit = self._short_time()
+        found: str = await asyncio.to_thread(self._door.post, "/detokenize", body, limit, "prompt", str)
+        return found
 
     async def _create_session(self, id: str, model: str, keep: bool) -> Session:
         request = messages.load("sessions").CreateSessionRequest(model=model, id=id or wire.new_id())
@@ -211,9 +215,10 @@ class Client:
         try:
             created = await self._unary(self._methods.create_session, request, request.id, tries)
         except AlreadyExists:
-            session = await self._open_session(request.id, model, keep)
-            if tries.lost and session.is_new:
-                return session  # made by an attempt whose answer was lost
+            if tries.lost:
+                session = await self._open_session(request.id, model, keep)
+                if session.is_new:
+                    return session  # made by an attempt whose answer was lost
             raise
         return Session(self, results.session_of(created), keep)
 
@@ -256,7 +261,13 @@ class Client:
         async def attempt(left: float) -> bytes:
             headers = self._headers(request.id)
             call = self._stream(self._methods.export_session(request, timeout=left, metadata=headers))
-            return b"".join([piece.data async for piece in call])
+            file = bytearray()
+            try:
+                async for piece in call:
+                    wire.add_piece(file, piece.data)
+            finally:
+                call.cancel()
+            return bytes(file)
 
         return await self._attempts(attempt, self._tries(timeout))
 
@@ -497,7 +508,7 @@ class Session:
     async def export(
         self, timeout: float | None = None, any_owner: bool = False, expires_in: float | None = None
     ) -> bytes:
-        """The session's state as the bytes of a state file (docs/state.md). The session stays as it is.
+        """The session's state as the bytes of a state file (docs/state.md), at most 64 GiB. The session stays as it is.
 
         If the server seals files, only this caller may load the file, or with `any_owner` every caller; and only for
         `expires_in` seconds, if that is set.
@@ -537,6 +548,7 @@ async def _receive(
                         if progress:
                             progress(len(run.values))
                         yield run
+                received.check_end()
                 return
             except grpc.RpcError as error:
                 await client._pause(tries, error)

@@ -24,7 +24,8 @@ class Batch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._calls.shutdown(cancel_futures=True)
+        # After an error, such as Ctrl-C, calls may still run: the client's close() ends them.
+        self._calls.shutdown(wait=False, cancel_futures=True)
 
     def score(self, sequences: Iterable[Sequence[int]]) -> list[list[float]]:
         """For each sequence, in order, the log-probabilities of all values except the first."""

@@ -96,7 +96,7 @@ def read_json(path: str, flag: str) -> Any:
             return json.load(file)
     except OSError as error:
         raise BundleError(f"{flag}: {path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"{path}: expected JSON in UTF-8: {error}") from None
 
 

@@ -16,6 +16,7 @@ import torch.serialization
 
 from runnel_client import state_dict
 from runnel_client.errors import BundleError, check
+from runnel_client.torch_file import SmallUnpickler
 
 Tensors = dict[str, torch.Tensor]
 
@@ -79,10 +80,10 @@ def is_torchscript(path: str) -> bool:
         return bool(torch.serialization._is_torchscript_zip(archive))
 
 
-class PlainUnpickler(pickle._Unpickler):
+class PlainUnpickler(SmallUnpickler):
     """Allows the same objects as torch's own weights-only loading, and floats."""
 
-    dispatch = dict(pickle._Unpickler.dispatch)
+    dispatch = dict(SmallUnpickler.dispatch)
 
     stack: list[Any]  # of pickle's own unpickler in Python
 

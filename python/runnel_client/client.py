@@ -108,7 +108,7 @@ class Client:
         """Draws several pictures in one call: uint8 of shape (count, height, width), or (count, height, width, 3)."""
         wire.check_count(count)
         tries = self._tries(options.get("timeout"))
-        shape = wire.image_shape(self._model(options.get("model", ""), tries))
+        shape = wire.image_shape(self._model(options.get("model") or "", tries))
         rows = pictures.first_rows(given, shape)
         all_options: Options = {**options, "samples": count, "timeout": tries.left()}
         return pictures.put_together(rows, self._generate(rows, "", all_options), count, shape)
@@ -142,9 +142,10 @@ class Client:
         try:
             created = self._unary(self._methods.create_session, request, request.id, tries)
         except AlreadyExists:
-            session = self.open_session(request.id, model, keep)
-            if tries.lost and session.is_new:
-                return session  # made by an attempt whose answer was lost
+            if tries.lost:
+                session = self.open_session(request.id, model, keep)
+                if session.is_new:
+                    return session  # made by an attempt whose answer was lost
             raise
         return Session(self, results.session_of(created), keep)
 
@@ -186,12 +187,15 @@ class Client:
 
     def tokenize(self, text: str, model: str = "") -> list[int]:
         """The values of a text, by the model's tokenizer. Needs Client(http=...)."""
-        return list(self._door.post("/tokenize", {"model": model, "prompt": text}, self._short_time())["tokens"])
+        body = {"model": model, "prompt": text}
+        found: list[int] = self._door.post("/tokenize", body, self._short_time(), "tokens", list)
+        return found
 
     def detokenize(self, values: npt.ArrayLike, model: str = "") -> str:
         """The text of values. Bytes that are no characters become U+FFFD. Needs Client(http=...)."""
         body = {"model": model, "tokens": wire.values_of(values)}
-        return str(self._door.post("/detokenize", body, self._short_time())["prompt"])
+        found: str = self._door.post("/detokenize", body, self._short_time(), "prompt", str)
+        return found
 
     def _model(self, name: str, tries: Tries | None = None) -> Model:
         request = messages.load("models").GetModelRequest(name=name)
@@ -227,8 +231,13 @@ class Client:
 
     def _export_session(self, request: Any, timeout: float | None) -> bytes:
         def attempt(left: float) -> bytes:
-            call = self._call(self._methods.export_session, request, left, request.id)
-            return b"".join([piece.data for piece in call])
+            call, file = self._call(self._methods.export_session, request, left, request.id), bytearray()
+            try:
+                for piece in call:
+                    wire.add_piece(file, piece.data)
+            finally:
+                call.cancel()
+            return bytes(file)
 
         return self._attempts(attempt, self._tries(timeout))
 
@@ -437,7 +446,7 @@ class Session:
         return score
 
     def export(self, timeout: float | None = None, any_owner: bool = False, expires_in: float | None = None) -> bytes:
-        """The session's state as the bytes of a state file (docs/state.md). The session stays as it is.
+        """The session's state as the bytes of a state file (docs/state.md), at most 64 GiB. The session stays as it is.
 
         If the server seals files, only this caller may load the file, or with `any_owner` every caller; and only for
         `expires_in` seconds, if that is set.
@@ -476,6 +485,7 @@ def _receive(
                         if progress:
                             progress(len(run.values))
                         yield run
+                received.check_end()
                 return
             except grpc.RpcError as error:
                 client._pause(tries, error)

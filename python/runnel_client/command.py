@@ -41,14 +41,29 @@ class Parser(argparse.ArgumentParser):
         raise BundleError(f"{message} (see {self.prog} --help)")
 
 
-def run(program: str, tool: Callable[[Sequence[str] | None], object], argv: Sequence[str] | None) -> int:
-    """The exit status of tool(argv): what it returns, 0 for None, or 2 after a one-line error on stderr."""
+def run(
+    program: str,
+    tool: Callable[[Sequence[str] | None], object],
+    argv: Sequence[str] | None,
+    interrupted: str = "interrupted",
+) -> int:
+    """The exit status of tool(argv): what it returns, 0 for None, or after one line on stderr 2 for an error, and 130
+    for Ctrl-C, which says `interrupted`."""
     try:
         status = tool(argv)
     except RunnelError as error:
-        print(f"{program}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{program}: error: {printable(str(error))}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"\n{program}: {interrupted}", file=sys.stderr)
+        return 130
     return status if isinstance(status, int) else 0
+
+
+def printable(text: str) -> str:
+    """A text as one line. A file may give its tensors names that would control a terminal: these are escaped."""
+    line = " ".join(text.split())
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
 
 
 def missing(error: ImportError, extra: str = "") -> BundleError:

@@ -325,9 +325,9 @@ def convert_published(published: publish.Published, args: argparse.Namespace) ->
     )
     card = publish.Card(args.card_note, card_end(args))
     notes = publish.publish(published, args.out, card, args.config, args.vocab, args.tokenizer)
-    print(f"{args.out}: {len(published.place)} tensors; 'runnel info {args.out}' checks them")
+    print(command.printable(f"{args.out}: {len(published.place)} tensors; 'runnel info {args.out}' checks them"))
     for note in notes:
-        print(f"note: {note}")
+        print(f"note: {command.printable(note)}")
 
 
 def convert(argv: Sequence[str] | None) -> None:
@@ -377,9 +377,9 @@ def convert_linear(args: argparse.Namespace) -> None:
     card = card_text(config, sources, args)
     tokenizer = None if args.tokenizer is None else read_text("--tokenizer", args.tokenizer)
     bundle.write_bundle(args.out, config, make, args.dtype, card, tokenizer)
-    print(cards.summary(args.out, config))
+    print(command.printable(cards.summary(args.out, config)))
     for note in notes:
-        print(f"note: {note}")
+        print(f"note: {command.printable(note)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,7 +15,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from runnel_client import command
@@ -26,6 +28,7 @@ CONTRACT = PACKAGE.parents[1] / "proto"  # in a checkout
 DESCRIPTION = PACKAGE / "_proto" / "runnel.binpb"  # a FileDescriptorSet
 NAMES = ("admin", "fault", "inference", "models", "sessions")
 SOURCES = [CONTRACT / f"runnel/v1/{name}.proto" for name in NAMES]
+_loading = threading.RLock()  # otherwise threads that load at the same time would get different classes
 
 
 def inference() -> Any:
@@ -33,9 +36,14 @@ def inference() -> Any:
     return load("inference")
 
 
-@functools.cache
 def load(name: str) -> Any:
     """The messages of runnel/v1/NAME.proto, by name."""
+    with _loading:
+        return _load(name)
+
+
+@functools.cache
+def _load(name: str) -> Any:
     file = _pool().FindFileByName(f"runnel/v1/{name}.proto")
     return types.SimpleNamespace(**{kind: _class_of(found) for kind, found in file.message_types_by_name.items()})
 
@@ -70,6 +78,16 @@ def generate() -> None:
         raise BundleError(
             "protoc is missing, which reads the wire contract; install protobuf-compiler (Debian) or grpcio-tools (pip)"
         )
+    try:
+        _write(command_line)
+    except OSError as error:
+        raise BundleError(
+            f"{error.filename}: {error.strerror}; the description of the wire contract is missing there or old: "
+            "make one call as a user who may write it"
+        ) from None
+
+
+def _write(command_line: Sequence[str]) -> None:
     DESCRIPTION.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=DESCRIPTION.parent) as directory:
         written = f"{directory}/{DESCRIPTION.name}"

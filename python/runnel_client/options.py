@@ -15,6 +15,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Options(TypedDict, total=False):
     """What a call that samples may be given. An option that is left out has the server's default.
 
+    So has an option that is None, except expected_position.
+
     model: the model's name, or one of its aliases; it may be left out if the server has one model
     messages: a conversation in place of the prompt, in the form of OpenAI's API; on a session only the new messages
     tools: tools that the answer may call, likewise; the calls are part of its text
@@ -50,39 +52,39 @@ class Options(TypedDict, total=False):
     progress: a function that is called with the number of values that have come since its last call
     """
 
-    model: str
-    messages: Sequence[Message]
-    tools: Sequence[Mapping[str, Any]]
-    variables: Mapping[str, Variable]
-    continues: bool
-    state: str
-    token: bytes
-    include_state: bool
-    samples: int
-    max_values: int
-    max_time: float
-    max_queue_time: float
-    seed: int
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    greedy: bool
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    logit_bias: Mapping[int, float]
-    stop: str | Sequence[str | Sequence[int]]
-    ignore_eos: bool
-    top_log_probs: int
-    keep: bool
-    begin: bool
+    model: str | None
+    messages: Sequence[Message] | None
+    tools: Sequence[Mapping[str, Any]] | None
+    variables: Mapping[str, Variable] | None
+    continues: bool | None
+    state: str | None
+    token: bytes | None
+    include_state: bool | None
+    samples: int | None
+    max_values: int | None
+    max_time: float | None
+    max_queue_time: float | None
+    seed: int | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    greedy: bool | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    logit_bias: Mapping[int, float] | None
+    stop: str | Sequence[str | Sequence[int]] | None
+    ignore_eos: bool | None
+    top_log_probs: int | None
+    keep: bool | None
+    begin: bool | None
     expected_position: int | None
-    request_id: str
-    values_per_message: int
-    message_delay: float
-    timeout: float
-    progress: Callable[[int], object]
+    request_id: str | None
+    values_per_message: int | None
+    message_delay: float | None
+    timeout: float | None
+    progress: Callable[[int], object] | None
 
 
 CONVERSATION = ("messages", "tools", "variables", "continues")  # the options that take the place of a prompt

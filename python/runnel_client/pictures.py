@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from runnel_client.errors import CallError
 from runnel_client.results import Run
 
 if TYPE_CHECKING:
@@ -22,8 +23,12 @@ def first_rows(given: npt.ArrayLike | PIL.Image.Image | None, shape: Shape) -> l
     """The values of given rows: an array, or a PIL image of the model's mode (L or RGB)."""
     if given is None:
         return []
-    rows = np.asarray(given)
     height, width, channels = shape
+    mode = None if isinstance(given, np.ndarray) else getattr(given, "mode", None)  # np.memmap has one, too
+    if isinstance(mode, str) and mode not in ("L", "RGB"):
+        wanted = "L" if channels == 1 else "RGB"  # an array of mode P would be numbers of colours
+        raise ValueError(f'expected an image of mode {wanted}, found {mode}: use image.convert("{wanted}")')
+    rows = np.asarray(given)
     if rows.ndim == 2 and channels == 1:
         rows = rows[:, :, np.newaxis]
     if rows.ndim != 3 or rows.shape[0] > height or rows.shape[1:] != (width, channels) or rows.dtype != np.uint8:
@@ -36,10 +41,17 @@ def first_rows(given: npt.ArrayLike | PIL.Image.Image | None, shape: Shape) -> l
 
 
 def put_together(given: list[int], runs: Iterable[Run], count: int, shape: Shape) -> Picture:
-    """`count` pictures, (count, height, width[, channels]), from their first values and the runs of all samples."""
+    """`count` pictures, (count, height, width[, channels]), from their first values and the runs of all samples.
+
+    CallError if the server has sent values that no picture has.
+    """
     pixels = np.full((count, shape[0] * shape[1] * shape[2]), NOT_DRAWN, np.uint8)
     pixels[:, : len(given)] = given
     for run in runs:
+        fits = 0 <= run.position <= pixels.shape[1] - len(run.values)
+        if not (fits and all(0 <= value <= 255 for value in run.values)):
+            said = f"the server sent values outside of a picture of {pixels.shape[1]} bytes, at position {run.position}"
+            raise CallError(f"{said}; is it a server of runnel?", "INTERNAL")
         pixels[run.sample, run.position : run.position + len(run.values)] = run.values
     return pixels.reshape((count, *(shape if shape[2] > 1 else shape[:2])))
 

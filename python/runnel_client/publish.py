@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -54,7 +53,9 @@ def files_of(paths: Sequence[str]) -> list[str]:
             files.append(path)
             continue
         inside = [
-            found for kind in ("pytorch_model*.bin", "*.pth") for found in sorted(glob.glob(os.path.join(path, kind)))
+            os.path.join(path, found)
+            for kind in ("pytorch_model*.bin", "*.pth")
+            for found in sorted(glob.glob(kind, root_dir=path))  # the path may have characters of patterns, too
         ]
         check(inside, f"{path}: expected a .pth or pytorch_model.bin in this directory, found none")
         files += inside
@@ -161,7 +162,7 @@ def config_of(published: Published, given: str | None) -> bytes:
         config = json.loads(text)
     except OSError as error:
         raise BundleError(f"{path}: {error.strerror}; say where the model's config.json is with --config") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"{path}: expected JSON: {error}") from None
     known = isinstance(config, dict) and ("model_type" in config or "ssm_cfg" in config)
     check(known, f"{path}: expected the model's config.json, with model_type or ssm_cfg, found neither")
@@ -170,8 +171,12 @@ def config_of(published: Published, given: str | None) -> bytes:
 
 def copy_of(path: str) -> Callable[[BinaryIO], object]:
     def copy(out: BinaryIO) -> None:
-        with open(path, "rb") as file:
-            shutil.copyfileobj(file, out)
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except OSError as error:
+            raise BundleError(f"{path}: {error.strerror}") from None
+        out.write(content)
 
     return copy
 

@@ -8,6 +8,7 @@ sampled bytes spread over their range.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 import zlib
 from collections.abc import Callable, Sequence
@@ -24,6 +25,8 @@ except ImportError as error:
     command.exit_missing("runnel-random-bundle", error)
 
 Add = Callable[..., object]
+
+PUBLISHED = ("out", "preset", "seed", "layers", "width", "values", "dtype")  # used for models of other families
 
 EXAMPLES = """examples:
   runnel-random-bundle --preset mnist --out bundles/mnist
@@ -101,6 +104,14 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.preset in PRESETS:
         fill_in(args)
+        return args
+    without_defaults = parser.parse_args(argv, argparse.Namespace(**dict.fromkeys(vars(args))))
+    others = [name for name, value in vars(without_defaults).items() if value is not None and name not in PUBLISHED]
+    check(
+        not others,
+        f"{' and '.join('--' + name.replace('_', '-') for name in others)}: for bundles of linear transformers; "
+        f"--preset {args.preset} writes the files of a published model",
+    )
     return args
 
 
@@ -331,7 +342,8 @@ def card_text(config: Config, args: argparse.Namespace) -> str:
 
 def generate_published(args: argparse.Namespace) -> None:
     usual = random_published.PRESETS[args.preset]
-    sizes = random_published.Sizes(args.layers or usual.layers, args.width or usual.width, args.values or usual.values)
+    given = {key: getattr(args, key) for key in ("layers", "width", "values")}
+    sizes = dataclasses.replace(usual, **{key: number for key, number in given.items() if number is not None})
     if args.preset in random_published.FIXED_WIDTH:
         check(args.width is None, f"--width: that of {args.preset} is {usual.width}; leave the flag out")
         bundle.check_range("--layers", sizes.layers, 1, usual.layers)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runnel_client.errors import Aborted
+from runnel_client.errors import Aborted, CallError
 from runnel_client.results import Finished, Run, Started, finished_of, started_of
 
 
@@ -33,7 +33,9 @@ class Place:
 class Received:
     """The state of one call over all of its attempts."""
 
-    def __init__(self) -> None:
+    def __init__(self, samples: int) -> None:
+        """`samples`: how many the request asks for; 0 is one."""
+        self._samples = max(samples, 1)
         self.started: Started | None = None
         self.finished: dict[int, Finished] = {}  # by sample
         self._given: dict[int, Place] = {}  # the values that the caller already has, by sample
@@ -49,6 +51,13 @@ class Received:
         elif response.HasField("finished"):
             self._finish(response.finished.sample, finished_of(response.finished))
         return [new for run in response.values.runs if (new := self._new_part(run))]
+
+    def check_end(self) -> None:
+        """CallError if the stream has ended before one of its samples."""
+        missing = next((sample for sample in range(self._samples) if sample not in self.finished), None)
+        if missing is not None:
+            said = f"the server ended the call before sample {missing} ended; is it a server of runnel?"
+            raise CallError(said, "INTERNAL")
 
     def _start(self, started: Started) -> None:
         if self.started not in (None, started):
@@ -66,6 +75,9 @@ class Received:
         self.finished.setdefault(sample, finished)
 
     def _new_part(self, run: Any) -> Run | None:
+        if not 0 <= run.sample < self._samples:
+            said = f"the server sent sample {run.sample}, and the call has {self._samples}, from 0 on"
+            raise CallError(f"{said}; is it a server of runnel?", "INTERNAL")
         given = self._given.setdefault(run.sample, Place(run.position))
         again = self._again.setdefault(run.sample, Place(run.position))
         values = list(run.values)
@@ -104,7 +116,7 @@ class Progress:
     """The progress of a call."""
 
     def __init__(self, request: Any):
-        self._request, self._received = request, Received()
+        self._request, self._received = request, Received(request.samples)
 
     @property
     def request_id(self) -> str:

@@ -49,18 +49,20 @@ def process_of(runnel: Path, words: Sequence[Path], log: Path) -> Iterator[tuple
             process.wait(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()
 
 
 def ready_address(process: subprocess.Popen[bytes], log: Path) -> str:
     """The address that a starting server logs once it is ready."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        with open(log, encoding="utf-8") as file:
+        has_ended = process.poll() is not None  # before the log is read, whose last line may be the reason
+        with open(log, encoding="utf-8", errors="replace") as file:
             text = file.read()
         found = re.search(r"\bready\b.*address=(\S+)", text)
         if found:
             return found.group(1)
-        if process.poll() is not None:
+        if has_ended:
             break
         time.sleep(0.1)
     raise BundleError("the server did not start: " + text)
@@ -72,6 +74,7 @@ def connect(
 ) -> Iterator[Batch]:
     """Calls to the server at `address`, or to one that `runnel` runs for as long as the block lasts."""
     try:
+        from runnel_client.access import Access
         from runnel_client.batch import Batch
         from runnel_client.client import Client
     except ImportError as error:
@@ -82,9 +85,11 @@ def connect(
     )
     model = read_json(os.path.join(bundle, "config.json"), "BUNDLE").get("name", "")  # a published model has none
     with contextlib.ExitStack() as stack:
+        access = None  # that of the environment, which is for other servers than one that this starts
         if runnel is not None:
+            access = Access()
             directory = stack.enter_context(tempfile.TemporaryDirectory())
             _, address = stack.enter_context(running(runnel, bundle, os.path.join(directory, "log"), flags))
         assert address is not None
-        client = stack.enter_context(Client(address))
+        client = stack.enter_context(Client(address, access=access))
         yield stack.enter_context(Batch(client, model))

@@ -9,7 +9,7 @@ import ssl
 
 from runnel_client.access import Access
 from runnel_client.address import host_and_port
-from runnel_client.errors import CallError, DeadlineExceeded, Unavailable
+from runnel_client.errors import AccessError, CallError, DeadlineExceeded, Unavailable
 
 PROBE = 5.0  # seconds to find out, enough even on a busy machine
 # The beginnings of gRPC's own messages, in several versions. All other messages come from a server.
@@ -51,8 +51,9 @@ def _wrong_protocol(connection: socket.socket, address: str, access: Access) -> 
         try:
             with access.context().wrap_socket(connection, server_hostname=access.tls_name or _host_of(address)):
                 return f"{address} speaks TLS, but no gRPC; is that the port of 'runnel serve'?"
-        except OSError as error:
-            reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or error
+        # AccessError: a file has changed since the client was made. ValueError: a name that no certificate has.
+        except (OSError, AccessError, ValueError) as error:
+            reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
             return f"the TLS handshake with {address} failed: {reason}"
     if _speaks_tls(connection):
         return (

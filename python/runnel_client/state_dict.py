@@ -25,16 +25,21 @@ def find_weights(path: str, data: Mapping[Any, Any], kind: type[T], depth: int =
     for name, value in data.items():
         if not isinstance(value, kind):
             continue
-        check(isinstance(name, str), f"{path}: expected tensor names, found {name!r}")
+        check(isinstance(name, str), f"{path}: expected tensor names, found {shown(name)}")
         plain = unwrapped(name)
-        check(plain not in tensors, f"{path}: expected one tensor '{plain}', found another as '{name}'")
+        check(plain not in tensors, f"{path}: expected one tensor {shown(plain)}, found another as {shown(name)}")
         tensors[plain] = value
-    found = ", ".join(repr(key) for key in list(data)[:5]) or "nothing"
+    found = ", ".join(map(shown, list(data)[:5])) or "nothing"
     check(
         bool(tensors),
         f"{path}: expected tensors, or a dict of them as {', '.join(HOLDERS[:-1])} or {HOLDERS[-1]}, found {found}",
     )
     return tensors
+
+
+def shown(key: object) -> str:
+    """A key of a pickle in an error message. Only texts are shown themselves: others may be nested too deeply."""
+    return repr(key[:200]) if isinstance(key, str) else f"a key of type {type(key).__name__}"
 
 
 def unwrapped(name: str) -> str:

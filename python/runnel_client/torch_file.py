@@ -115,7 +115,22 @@ GLOBALS: dict[tuple[str, str], Any] = {
 }
 
 
-class TensorUnpickler(pickle.Unpickler):
+class SmallUnpickler(pickle._Unpickler):
+    """Takes memory only for the bytes of a file.
+
+    The unpickler in C allocates 8 bytes for each index up to the largest one in the file, and both allocate a bytearray
+    before they read it.
+    """
+
+    dispatch = dict(pickle._Unpickler.dispatch)
+
+    def load_bytearray8(self) -> None:
+        raise pickle.UnpicklingError("a bytearray")
+
+    dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8  # type: ignore[assignment]
+
+
+class TensorUnpickler(SmallUnpickler):
     """Accepts only the names of GLOBALS."""
 
     def find_class(self, module: str, name: str) -> Any:

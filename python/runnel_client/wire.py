@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from runnel_client.results import Model
 Prompt = npt.ArrayLike  # text, or values: a list or an array of integers of any shape
 CHUNK = 65536  # values in one message of Score
 FILE_PIECE = 65536  # bytes of a state file in one message of ImportSession
+LONGEST = 315_576_000_000  # seconds of protobuf's Duration
+FILE_BYTES = 1 << 36  # of a state file that a server sends
 PAGES = 10_000  # pages that a list of sessions may have
 
 CHANNEL_OPTIONS: list[tuple[str, str | int]] = [
@@ -89,44 +92,44 @@ def generate_request(prompt: Prompt | None, session: str, options: Options) -> A
     unknown = sorted(set(options) - set(Options.__annotations__))
     if unknown:
         raise TypeError(f"generate() has no option {unknown[0]!r}; it has {', '.join(Options.__annotations__)}")
-    given: Mapping[str, Any] = options
+    given: Mapping[str, Any] = {name: value for name, value in options.items() if value is not None}
     request = messages.inference().GenerateRequest(
-        model=options.get("model", ""), request_id=options.get("request_id") or new_id()
+        model=given.get("model", ""), request_id=given.get("request_id") or new_id()
     )
     _set_prompt(request, prompt)
-    if any(name in options for name in CONVERSATION):
-        if prompt is not None or "messages" not in options:
+    if any(name in given for name in CONVERSATION):
+        if prompt is not None or "messages" not in given:
             raise TypeError("generate() takes a prompt, or messages with their tools, variables and continues")
         set_conversation(
             request.conversation,
-            options["messages"],
-            options.get("tools") or (),
-            options.get("variables") or {},
-            options.get("continues", False),
+            given["messages"],
+            given.get("tools", ()),
+            given.get("variables", {}),
+            given.get("continues", False),
         )
-    _set_origin(request, session, options.get("state", ""), options.get("token", b""))
+    _set_origin(request, session, given.get("state", ""), given.get("token", b""))
     for name in PLAIN:
-        if given.get(name) is not None:
+        if name in given:
             setattr(request, name, given[name])
     for name in SAMPLING:
         if name in given:
             setattr(request.sampling, name, given[name])
-    if "logit_bias" in options:
-        request.sampling.logit_bias.update(options["logit_bias"])
-    stops = options.get("stop", ())
+    if "logit_bias" in given:
+        request.sampling.logit_bias.update(given["logit_bias"])
+    stops = given.get("stop", ())
     for stop in [stops] if isinstance(stops, str) else stops:
         if isinstance(stop, str):
             request.stop_text.append(stop)
         else:
             request.stop.add().values.extend(values_of(stop))
-    if "max_time" in options:
-        _set_duration(request.max_time, options["max_time"])
-    if "max_queue_time" in options:
-        _set_duration(request.max_queue_time, options["max_queue_time"])
-    if "values_per_message" in options:
-        request.delivery.max_values = options["values_per_message"]
-    if "message_delay" in options:
-        _set_duration(request.delivery.max_delay, options["message_delay"])
+    if "max_time" in given:
+        _set_duration(request.max_time, "max_time", given["max_time"])
+    if "max_queue_time" in given:
+        _set_duration(request.max_queue_time, "max_queue_time", given["max_queue_time"])
+    if "values_per_message" in given:
+        request.delivery.max_values = given["values_per_message"]
+    if "message_delay" in given:
+        _set_duration(request.delivery.max_delay, "message_delay", given["message_delay"])
     return request
 
 
@@ -156,7 +159,7 @@ def score_requests(
     if expected_position is not None:
         first.expected_position = expected_position
     if max_queue_time is not None:
-        _set_duration(first.max_queue_time, max_queue_time)
+        _set_duration(first.max_queue_time, "max_queue_time", max_queue_time)
     return requests
 
 
@@ -164,18 +167,27 @@ def export_request(id: str, model: str, any_owner: bool, expires_in: float | Non
     """An ExportSessionRequest."""
     request = messages.load("sessions").ExportSessionRequest(model=model, id=id, any_owner=any_owner)
     if expires_in is not None:
-        _set_duration(request.expires_in, expires_in)
+        _set_duration(request.expires_in, "expires_in", expires_in)
     return request
 
 
+def add_piece(file: bytearray, piece: bytes) -> None:
+    """Appends the next piece of a state file. CallError if the server sends more than any state has."""
+    if len(file) + len(piece) > FILE_BYTES:
+        raise CallError(f"the server sent a state file of more than {FILE_BYTES:,} bytes", "INTERNAL")
+    file += piece
+
+
 def import_requests(data: bytes, model: str, id: str, allow_inexact: bool) -> Iterator[Any]:
-    """The messages that make a session of a state file."""
+    """The messages that make a session of a state file.
+
+    TypeError for an argument of another type. If an iterator raised it, gRPC would end the call with UNKNOWN.
+    """
     kind = messages.load("sessions").ImportSessionRequest
     first = kind()
     first.target.model, first.target.id, first.target.allow_inexact = model, id, allow_inexact
-    yield first
-    for start in range(0, len(data), FILE_PIECE):
-        yield kind(data=data[start : start + FILE_PIECE])
+    pieces = (kind(data=data[start : start + FILE_PIECE]) for start in range(0, len(data), FILE_PIECE))
+    return itertools.chain([first], pieces)
 
 
 def next_token(page: Any, token: str, pages: int) -> str:
@@ -257,5 +269,8 @@ def _set_origin(request: Any, session: str, state: str, token: bytes = b"") -> N
         setattr(request.origin, name, given[name])
 
 
-def _set_duration(duration: Any, seconds: float) -> None:
+def _set_duration(duration: Any, name: str, seconds: float) -> None:
+    """Sets the field of an option. ValueError for a number that no Duration can have, such as infinity."""
+    if not abs(seconds) <= LONGEST:
+        raise ValueError(f"{name} is {seconds}; expected at most {LONGEST:,} seconds; leave it out for the default")
     duration.FromNanoseconds(round(seconds * 1e9))

@@ -1,7 +1,9 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/base/test_files.h"
 
@@ -72,6 +74,24 @@ TEST(File, WritesIntoADeviceInsteadOfReplacingIt) {
   struct stat info = {};
   ASSERT_EQ(stat("/dev/null", &info), 0);
   EXPECT_TRUE(S_ISCHR(info.st_mode));
+}
+
+TEST(File, WritesIntoAnOpenFileInsteadOfReplacingItsLink) {
+  const TestFolder folder;
+  const int file = ::open(folder.path("a").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(file, 0);
+  const std::string link = folder.path("link");  // as /dev/stdout is one
+  std::filesystem::create_symlink("/proc/self/fd/" + std::to_string(file), link);
+  EXPECT_TRUE(replace_file(link, "one ").ok());
+  EXPECT_TRUE(replace_file("/dev/fd/" + std::to_string(file), "two ").ok());
+  EXPECT_EQ(::write(file, "three", 5), 5);
+  ::close(file);
+  EXPECT_EQ(*read_file(folder.path("a"), 100), "one two three");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  std::filesystem::create_symlink("a", folder.path("other"));
+  EXPECT_TRUE(replace_file(folder.path("other"), "four").ok());
+  EXPECT_FALSE(std::filesystem::is_symlink(folder.path("other"))) << "this one is replaced";
+  EXPECT_EQ(*read_file(folder.path("a"), 100), "one two three");
 }
 
 TEST(File, ADeviceMayBeInAFolderThatCannotBeWritten) {

@@ -150,6 +150,26 @@ TEST_F(CommandsTest, AMissingServerIsNamedAtOnce) {
               AllOf(HasSubstr("no server answers at 127.0.0.1:1"), HasSubstr("runnel serve")));
 }
 
+TEST_F(CommandsTest, AFileOfAccessThatCannotBeReadEndsWith2AtOnce) {
+  const std::string none = folder_.path("none");
+  const std::vector<std::vector<std::string>> commands = {
+      {"health", "--wait", "600"},
+      {"info"},
+      {"reload"},
+      {"session", "list"},
+      {"session", "save", "a", folder_.path("state")},
+      {"generate", "--model", "small"},
+      {"chat"},
+  };
+  for (std::vector<std::string> words : commands) {
+    words.insert(words.end(), {"--server", server_.address(), "--api-key-file", none});
+    EXPECT_EQ(parse(words), kExitUsage) << testing::PrintToString(words);
+    EXPECT_THAT(parse_error_, AllOf(StartsWith("runnel: "), HasSubstr(none)));
+  }
+  EXPECT_EQ(parse({"health", "--server", server_.address(), "--tls-ca", none}), kExitUsage);
+  EXPECT_EQ(parse({"health", "--server", "192.0.2.1:1", "--api-key", "secret"}), kExitUsage);
+}
+
 TEST_F(CommandsTest, InfoOfAServerListsItsModels) {
   EXPECT_EQ(info(of_server()), kExitOk);
   EXPECT_THAT(captured_.out(), AllOf(StartsWith("model "), HasSubstr("1,234,567"),
@@ -309,6 +329,7 @@ TEST_F(CommandsTest, TheCommandLineRefusesUnknownWordsAndInvalidValues) {
       {"score"},
       {"score", "a", "--jobs", "0"},
       {"score", "a", "--first", "0"},
+      {"score", "a", "--text", "--first", "3"},
       {"info", "a", "--server", "b:1"},
       {"health", "--timeout", "-1"},
   };

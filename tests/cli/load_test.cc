@@ -11,6 +11,7 @@
 #include <set>
 
 #include "bench/load_figures.h"
+#include "bench/load_run.h"
 #include "tests/base/test_files.h"
 #include "tests/cli/fake_server.h"
 
@@ -316,6 +317,13 @@ TEST_F(LoadTest, AMissingServerIsNamed) {
   options_.server.address = "127.0.0.1:1";
   EXPECT_EQ(run(), kExitFailed);
   EXPECT_THAT(captured_.err(), HasSubstr("no server answers at 127.0.0.1:1"));
+}
+
+TEST(RunProgress, ExpectsThePresentRateUntilTheEnd) {
+  EXPECT_EQ((RunProgress{.seconds = 2, .total_seconds = 8, .values = 30}).expected_values(), 120);
+  EXPECT_EQ((RunProgress{.seconds = 9, .total_seconds = 8, .values = 30}).expected_values(), 30);
+  EXPECT_EQ((RunProgress{.seconds = 0, .total_seconds = 8, .values = 0}).expected_values(), 0);
+  EXPECT_EQ((RunProgress{.seconds = 0, .total_seconds = 8, .values = 1}).expected_values(), 0);
 }
 
 TEST(FiguresTable, ShowsTheMedianOfRunsAtOneLoad) {

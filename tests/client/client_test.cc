@@ -84,11 +84,58 @@ TEST(Connecting, NamesAServerOfAnotherProtocol) {
 
 TEST(Connecting, NamesAHostThatIsNotKnown) {
   const Status status = explain_silence({.address = "no-such-host.invalid:1"}, true, Seconds(1),
-                                        std::chrono::milliseconds(100));
+                                        std::chrono::milliseconds(100), [] { return false; });
   EXPECT_THAT(status.message(), HasSubstr("the host 'no-such-host.invalid' cannot be found"));
 }
 
 constexpr std::chrono::milliseconds kLong{60'000};
+
+// A port of this machine whose queue of connections is full, so that further ones get no answer.
+class FullListener {
+ public:
+  FullListener() {
+    sockaddr_in name = {};
+    name.sin_family = AF_INET;
+    name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof name;
+    for (int& one : sockets_) one = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    EXPECT_EQ(bind(sockets_[0], reinterpret_cast<sockaddr*>(&name), size), 0);
+    EXPECT_EQ(getsockname(sockets_[0], reinterpret_cast<sockaddr*>(&name), &size), 0);
+    EXPECT_EQ(listen(sockets_[0], 0), 0);
+    for (size_t i = 1; i < sockets_.size(); ++i) {
+      connect(sockets_[i], reinterpret_cast<sockaddr*>(&name), size);
+    }
+    port_ = ntohs(name.sin_port);
+  }
+  ~FullListener() {
+    for (const int one : sockets_) close(one);
+  }
+  FullListener(const FullListener&) = delete;
+  FullListener& operator=(const FullListener&) = delete;
+
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+ private:
+  std::array<int, 4> sockets_{};
+  int port_ = 0;
+};
+
+TEST(Connecting, AnInterruptEndsTheSearchForTheReason) {
+  const FullListener full;
+  int asked = 0;
+  const Status status = explain_silence({.address = full.address()}, false, Seconds(1), kLong,
+                                        [&] { return ++asked > 1; });
+  EXPECT_EQ(status.code(), Code::kCancelled);
+  EXPECT_GT(asked, 1) << "also while it waits for an address";
+}
+
+TEST(Connecting, NamesAnAddressWithoutAnAnswer) {
+  const FullListener full;
+  const Status status = explain_silence({.address = full.address()}, false, Seconds(1),
+                                        std::chrono::milliseconds(20), [] { return false; });
+  EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
+  EXPECT_THAT(status.message(), HasSubstr("no connection to " + full.address() + " within 1 s"));
+}
 
 TEST(Connecting, APeerThatSendsAByteNowAndThenDoesNotHoldAHandshake) {
   std::array<int, 2> ends{};

@@ -334,7 +334,7 @@ class Keys(unittest.TestCase):
     def test_no_key_is_sent_to_another_machine_without_tls(self) -> None:
         for address in ("192.0.2.1:50051", "localhost.example.org:50051"):
             result = runnel("health", "--server", address, "--api-key", SECRET)
-            self.assertEqual(result.returncode, 1)
+            self.assertEqual(result.returncode, 2)
             self.assertIn(f"the key would go to '{address}' in the clear", result.stderr)
             self.assertNotIn(SECRET, result.stderr)
             with self.assertRaisesRegex(AccessError, "in the clear"):

@@ -7,11 +7,13 @@
 
 #include <functional>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "engine/call_record.h"
 #include "tests/engine/expected.h"
 #include "tests/engine/harness.h"
+#include "tests/server/allocation_limit.h"
 
 namespace runnel {
 namespace {
@@ -454,6 +456,32 @@ TEST(RetryMemory, ARecordOfAStoreKeepsToItsLimitOfBytes) {
   const auto again = two.generate(request);
   two.run();
   EXPECT_THAT(again->end->message(), testing::HasSubstr("it cannot send them again"));
+}
+
+TEST(RetryMemory, ARetryWithoutMemoryForItsRecordDoesNotWaitForASlot) {
+  Harness harness(fake_spec(0, true));
+  ASSERT_TRUE(harness.create("a").ok());
+  GenerateRequest request = retryable({1, 2}, 1200);
+  request.begin = true;
+  request.max_queue_time = kSecond;
+  request.stored = std::make_shared<StoredCall>();
+  const auto first = harness.generate(request);
+  for (int i = 0; i < 1100; ++i) harness.turn();
+  ASSERT_GT(first->values[0].size(), 1000U);
+  first->stream->cancel();
+  harness.run();
+  const auto refused = harness.generate(request);
+  {
+    const AllocationLimit limit(16 << 10);  // less than the record, and not for this thread
+    std::thread([&] { harness.engine->turn(); }).join();
+  }
+  harness.run();
+  ASSERT_TRUE(refused->end);
+  EXPECT_EQ(refused->end->reason(), "memory");
+  const auto again = harness.generate(request);
+  harness.run();
+  EXPECT_TRUE(again->end->ok()) << again->end->to_string();
+  EXPECT_EQ(again->values[0], expected({7, 1, 2}, 1200));
 }
 
 }  // namespace

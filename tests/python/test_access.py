@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import itertools
+import math
 import os
 import pathlib
 import shutil
@@ -10,14 +12,16 @@ import ssl
 import subprocess
 import tempfile
 import threading
+import types
 import unittest
 import unittest.mock
+import warnings
 
 import support
 
 support.require("grpc", "google.protobuf")
 
-from runnel_client import Access, Client, Retry, Session, address, aio, errors, files, silence
+from runnel_client import Access, Client, Retry, Session, address, aio, batch, door, errors, files, serving, silence
 from runnel_client.results import SessionInfo
 from runnel_client.retry import Tries
 
@@ -181,6 +185,18 @@ class SilenceTest(unittest.TestCase):
                 f"something listens at {where}, but it does not speak gRPC; is that the port of 'runnel serve'?",
             )
 
+    def test_access_that_cannot_be_used_is_part_of_the_error(self):
+        failure = errors.Unavailable("failed to connect to all addresses")
+        for access, reason in (
+            (Access(tls_ca="/gone.pem"), "the files of tls_ca, tls_cert and tls_key cannot be used"),
+            (Access(tls_name=".example"), ""),
+        ):
+            # Python leaves a socket unclosed whose name it refuses.
+            with listener(speak_http) as where, warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                said = silence.explained(failure, where, access).details
+            self.assertTrue(said.startswith(f"the TLS handshake with {where} failed: {reason}"), said)
+
     def test_tls(self):
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
@@ -217,6 +233,85 @@ class SilenceTest(unittest.TestCase):
                 said = self.message_of(where, Access(tls_ca=str(folder / "ca.pem")))
                 self.assertIn(f"the TLS handshake with {where} failed: ", said)
                 self.assertIn("'127.0.0.1'", said)
+
+            def answer(connection):
+                with context.wrap_socket(connection, server_side=True) as secured:
+                    answering(b'{"tokens": [7]}')(secured)
+
+            with listener(answer) as where:
+                named = Access(tls_ca=str(folder / "ca.pem"), tls_name="served.example")
+                self.assertEqual(Client(http=f"https://{where}", access=named).tokenize("a"), [7])
+                unnamed = Client(http=f"https://{where}", access=Access(tls_ca=named.tls_ca))
+                with self.assertRaisesRegex(errors.Unavailable, "TLS handshake .* failed: .*'127.0.0.1'"):
+                    unnamed.tokenize("a")
+
+
+def answering(content, status=200, head=""):
+    """Answers each request over HTTP with this content, status and head."""
+
+    def answer(connection):
+        request = b""
+        while not request.endswith(b"}"):  # closing a connection with unread bytes would reset it
+            received = connection.recv(4096)
+            if not received:
+                return
+            request += received
+        connection.sendall(f"HTTP/1.1 {status} Said\r\n{head}Connection: close\r\n\r\n".encode() + content)
+
+    return answer
+
+
+class DoorTest(unittest.TestCase):
+    def test_errors_have_the_status_and_the_wait_of_the_answer(self):
+        for status, head, kind, wait in (
+            (409, "Retry-After: 1\r\nRetry-After-Ms: 50\r\n", errors.Aborted, 0.05),
+            (429, "X-Should-Retry: false\r\n", errors.ResourceExhausted, math.inf),
+            (500, "", errors.CallError, None),
+            (502, "", errors.Unavailable, None),
+            (503, "Retry-After: 2\r\n", errors.Unavailable, 2),
+            (503, "Retry-After: Fri, 31 Dec 1999 23:59:59 GMT\r\n", errors.Unavailable, None),
+            (504, "", errors.DeadlineExceeded, None),
+        ):
+            with self.subTest(status=status), listener(answering(b"", status, head)) as where:
+                with Client(http=f"http://{where}", access=Access()) as client, self.assertRaises(kind) as raised:
+                    client.tokenize("a")
+                self.assertEqual(raised.exception.status, "INTERNAL" if kind is errors.CallError else kind.status)
+                if wait is None:
+                    self.assertIsNone(raised.exception.retry_after)
+                else:
+                    self.assertAlmostEqual(raised.exception.retry_after or 0, wait)
+
+    def refuse(self, where, kind, message):
+        """Both clients raise the same."""
+
+        async def ask():
+            async with aio.Client(http=f"http://{where}", access=Access()) as client:
+                await client.tokenize("a")
+
+        with Client(http=f"http://{where}", access=Access()) as client, self.assertRaisesRegex(kind, message):
+            client.tokenize("a")
+        with self.assertRaisesRegex(kind, message):
+            asyncio.run(ask())
+
+    def test_an_answer_of_another_server_is_refused(self):
+        for content in (b"[]", b'{"ids": [1]}', b'{"tokens": "ab"}', b"{", b"[" * 100_000, b"\xff"):
+            with self.subTest(content[:20]), listener(answering(content)) as where:
+                self.refuse(where, errors.Unavailable, f"no answer from http://{where} (.*); is that the server's")
+
+    def test_an_answer_that_is_too_long_is_refused(self):
+        with unittest.mock.patch.object(door, "MOST_BYTES", 20), listener(answering(b" " * 21)) as where:
+            self.refuse(where, errors.Unavailable, "its answer has more than 20 bytes")
+
+    def test_the_time_limit_is_for_the_whole_answer(self):
+        def never_end(connection):
+            answering(b"")(connection)
+            while True:
+                connection.sendall(b" " * 1024)
+
+        seconds = itertools.count(0, 7)  # 7 s for each part of the answer
+        clock = types.SimpleNamespace(monotonic=lambda: next(seconds))
+        with unittest.mock.patch.object(door, "time", clock), listener(never_end) as where:
+            self.refuse(where, errors.DeadlineExceeded, f"no answer from http://{where} within 30 s")
 
 
 class ClosedTest(unittest.TestCase):
@@ -307,6 +402,53 @@ class ClosedTest(unittest.TestCase):
                     await asyncio.wait_for(call, PATIENCE)
 
         asyncio.run(ask())
+
+
+class ServingTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_the_environments_access_is_not_for_a_server_that_a_tool_starts(self):
+        (self.folder / "config.json").write_text("{}")
+        started = contextlib.nullcontext((None, "127.0.0.1:1"))
+        with (
+            unittest.mock.patch.dict(os.environ, {"RUNNEL_TLS": "1"}),
+            unittest.mock.patch.object(serving, "running", lambda *_: started),
+            serving.connect(str(self.folder), runnel="runnel") as own,
+            serving.connect(str(self.folder), address="127.0.0.1:1") as other,
+        ):
+            self.assertEqual([batch._client._access.uses_tls() for batch in (own, other)], [False, True])
+
+    def test_the_last_line_of_a_server_that_ends_is_shown(self):
+        log = self.folder / "log"
+        log.touch()
+
+        def end():
+            log.write_bytes(b"\xff: no such file")  # after the first look at the log
+            return 2
+
+        with self.assertRaisesRegex(errors.BundleError, "did not start: .*: no such file"):
+            serving.ready_address(unittest.mock.Mock(poll=end), log)
+
+
+class BatchTest(unittest.TestCase):
+    def test_a_batch_that_fails_does_not_wait_for_its_calls(self):
+        begun, over, ended = threading.Event(), threading.Event(), threading.Event()
+        self.addCleanup(over.set)
+
+        def score(*_, **__):
+            begun.set()
+            over.wait(PATIENCE)
+            ended.set()
+
+        client = unittest.mock.Mock(score=score)
+        with self.assertRaises(KeyboardInterrupt), batch.Batch(client, "m") as calls:
+            calls._calls.submit(client.score)
+            self.assertTrue(begun.wait(PATIENCE))
+            raise KeyboardInterrupt
+        self.assertFalse(ended.is_set())
 
 
 class FilesTest(unittest.TestCase):

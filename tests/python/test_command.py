@@ -82,6 +82,13 @@ class RunTest(unittest.TestCase):
     def test_an_error_is_one_line(self):
         self.assertEqual(self.run_tool(self.failing(BundleError("a\n  b"))), (2, "tool: error: a b\n"))
 
+    def test_an_error_does_not_control_the_terminal(self):
+        said = self.run_tool(self.failing(BundleError("tensor '\x1b[2J\udc80\u202eé'")))
+        self.assertEqual(said, (2, "tool: error: tensor '\\x1b[2J\\udc80\\u202eé'\n"))
+
+    def test_an_interrupted_tool_says_so_in_one_line(self):
+        self.assertEqual(self.run_tool(self.failing(KeyboardInterrupt())), (130, "\ntool: interrupted\n"))
+
     def test_a_wrong_flag_names_the_help(self):
         parser = command.Parser("tool", None, "")
         status, err = self.run_tool(lambda argv: parser.parse_args(["--colour"]))

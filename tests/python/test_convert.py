@@ -14,6 +14,7 @@ import subprocess
 import sys
 import unittest
 import unittest.mock
+from typing import Any
 
 import support
 from support import ROOT, ToolTest, bundle, np
@@ -24,7 +25,8 @@ import torch
 
 import heads as heads_of
 from network import Network
-from runnel_client import assemble, checkpoint, convert, verify
+from runnel_client import assemble, checkpoint, convert, state_dict, verify
+from runnel_client.errors import BundleError
 
 HEADS, QUERY, VALUE, FFN, LAYERS = 3, 5, 4, 7, 2
 WIDTH, POSITIONS = 10, 11
@@ -675,7 +677,7 @@ class RefusesTest(ConvertTest):
                 "expected tensors",
                 "'a'",
             ),
-            (self.save({3: torch.randn(1)}, "number"), "tensor names", "3"),
+            (self.save({3: torch.randn(1)}, "number"), "tensor names", "a key of type int"),
             (self.save(torch.randn(2), "tensor"), "expected a dict, found Tensor"),
         ):
             with self.subTest(path):
@@ -690,6 +692,20 @@ class RefusesTest(ConvertTest):
             torch.save(legacy, self.path(name), _use_new_zipfile_serialization=False)
             self.refuse([self.path(name), *self.flags], name, "torch.save", "mkdir")
         self.assertFalse(os.path.exists(marker))
+
+    def test_keys_in_errors_are_short(self):
+        nested: tuple[Any, ...] = ()
+        for _ in range(2000):
+            nested = (nested,)
+        name = "x" * 1000
+        for data, expected in (
+            ({name: 1}, f"found '{'x' * 200}'$"),
+            ({nested: 1}, "found a key of type tuple$"),
+            ({nested: torch.ones(1)}, "expected tensor names, found a key of type tuple$"),
+            ({name: torch.ones(1), f"_orig_mod.{name}": torch.ones(1)}, f"another as '_orig_mod.{'x' * 190}'$"),
+        ):
+            with self.assertRaisesRegex(BundleError, expected):
+                state_dict.find_weights("model.pth", data, torch.Tensor)
 
     def test_no_code_of_a_torchscript_archive_is_run(self):
         torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), self.path("script.pt"))

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import sys
+import tracemalloc
 import unittest
 import unittest.mock
 import zipfile
@@ -108,6 +109,11 @@ class PublishTest(ToolTest):
         self.assertIn("note: there is no tokenizer", out)
         self.refuse([self.save(official()), "--vocab", self.path("none.txt")], "none.txt: no such file")
 
+    def test_a_file_that_cannot_be_copied_is_named(self):
+        gone = self.path("gone.txt")
+        with self.assertRaisesRegex(BundleError, f"^{gone}: No such file"):
+            publish.write_all(self.out, {"words.txt": publish.copy_of(gone)})
+
     def test_with_a_vocabulary_no_tokenizer_is_copied_by_default(self):
         vocab, tokenizer = self.write("words.txt", "1 'a' 1\n"), self.write("tokenizer.json", "{}")
         checkpoint = self.save(official())
@@ -142,17 +148,18 @@ class PublishTest(ToolTest):
 
     def test_several_files_and_directories_are_merged(self):
         state = list(mamba().items())
-        os.mkdir(self.path("snapshot"))
-        self.write("snapshot/config.json", '{"model_type": "mamba2"}')
+        folder = "snapshot[1]"
+        os.mkdir(self.path(folder))
+        self.write(f"{folder}/config.json", '{"model_type": "mamba2"}')
         for index, (name, tensor) in enumerate(state):
-            self.save({name: tensor}, f"snapshot/pytorch_model-{index}.bin")
+            self.save({name: tensor}, f"{folder}/pytorch_model-{index}.bin")
         for other in ("training_args.bin", "optimizer.bin"):
-            self.write(f"snapshot/{other}", "no checkpoint")
-        _, _, tensors = self.convert(self.path("snapshot"))
+            self.write(f"{folder}/{other}", "no checkpoint")
+        _, _, tensors = self.convert(self.path(folder))
         self.assertEqual(set(tensors), {name for name, _ in state})
-        self.save(dict(state), "snapshot/pytorch_model-2.bin")
+        self.save(dict(state), f"{folder}/pytorch_model-2.bin")
         with self.assertRaisesRegex(BundleError, "is in .* and in "):
-            publish.Published(publish.files_of([self.path("snapshot")]))
+            publish.Published(publish.files_of([self.path(folder)]))
         os.mkdir(self.path("empty"))
         self.refuse([self.path("empty")], "expected a file, found a directory")
         self.write("empty/config.json", "{}")
@@ -166,8 +173,9 @@ class PublishTest(ToolTest):
         self.refuse([self.save(mamba())], "config.json", "--config")
         self.write("config.json", "{}")
         self.refuse([self.save(mamba())], "expected the model's config.json")
-        self.write("config.json", "{")
-        self.refuse([self.save(mamba())], "config.json: expected JSON")
+        for broken in ("{", "[" * 100_000):
+            self.write("config.json", broken)
+            self.refuse([self.save(mamba())], "config.json: expected JSON")
 
     def test_flags_without_effect_are_refused(self):
         self.write("config.json", '{"model_type": "mamba2"}')
@@ -338,6 +346,19 @@ class PublishTest(ToolTest):
             pickled += pid + storage + b"K\x00(K\x04t(K\x01ttR" + tensor + b"s."
             with self.assertRaisesRegex(BundleError, "with tensors only, found"):
                 torch_file.TorchFile(self.zip_of(pickled, [("0", b"\0" * 16)]))
+
+    def test_a_pickle_takes_memory_only_for_its_bytes(self):
+        index = b"\x80\x02}r" + (1 << 26).to_bytes(4, "little") + b"."  # of the memo
+        array = b"\x80\x05\x96" + (1 << 30).to_bytes(8, "little") + b"."
+        for pickled, reason in ((index, "expected tensors"), (array, "found: a bytearray")):
+            path = self.zip_of(pickled)
+            tracemalloc.start()
+            try:
+                with self.assertRaisesRegex(BundleError, reason):
+                    torch_file.TorchFile(path)
+                self.assertLess(tracemalloc.get_traced_memory()[1], 1 << 20)
+            finally:
+                tracemalloc.stop()
 
     def test_a_long_or_compressed_byte_order_is_refused(self):
         with zipfile.ZipFile(self.save({"blocks.0.att.r_k": torch.ones(4)})) as archive:

@@ -194,6 +194,10 @@ class RandomBundleTest(ToolTest):
             (["--preset", "mamba2", "--layers", "1"], "--layers", "from 2", "1"),
             (["--preset", "lfm2-350m", "--layers", "17"], "--layers", "16", "17"),
             (["--preset", "lfm2-350m", "--width", "512"], "--width", "1024", "leave the flag out"),
+            (["--preset", "mamba2", "--layers", "0"], "--layers", "from 2", "0"),
+            (["--preset", "rwkv7", "--values", "0"], "--values", "found 0"),
+            (["--preset", "rwkv7", "--text", "--value-size", "8"], "--value-size and --text: for bundles of linear"),
+            (["--preset", "qwen3.5-0.8b", "--name", "a"], "--name: for bundles of linear transformers", "qwen3.5-0.8b"),
             (["--layers", "many"], "--layers", "many"),
             (["--image", "4"], "--image", "'4'"),
         ):

@@ -10,7 +10,9 @@ import support
 
 support.require("grpc", "google.protobuf")
 
-from runnel_client import Client, Session, aio, errors, messages, results, wire
+import grpc
+
+from runnel_client import Client, Session, aio, errors, messages, pictures, results, wire
 from runnel_client.received import Received
 from runnel_client.results import SessionInfo
 from runnel_client.retry import Retry, Tries
@@ -35,7 +37,7 @@ def finished(reason="LENGTH"):
 
 class ReceivedTest(unittest.TestCase):
     def setUp(self):
-        self.received = Received()
+        self.received = Received(2)
 
     def take(self, *responses):
         """The runs that another attempt with these responses adds."""
@@ -83,6 +85,22 @@ class ReceivedTest(unittest.TestCase):
         self.take(started(), values(0, [1, 2]))
         self.assertEqual(self.take(started(), values(0, [1]), finished("TIME")), [])
 
+    def test_a_sample_that_the_call_does_not_have_is_an_error(self):
+        for sample in (-1, 2):
+            with self.assertRaisesRegex(
+                errors.CallError, f"^INTERNAL: the server sent sample {sample}, and the call has 2"
+            ):
+                self.take(started(), values(0, [1], sample=sample))
+
+    def test_values_outside_of_a_picture_are_an_error(self):
+        def drawn(position, values):
+            return pictures.put_together([7], [results.Run(0, position, values, [], "", [])], 1, (2, 2, 1)).tolist()
+
+        self.assertEqual(drawn(1, [0, 255, 3]), [[[7, 0], [255, 3]]])
+        for position, values in ((1, [1, 2, 3, 4]), (-1, [1]), (4, [1]), (5, []), (1, [256]), (1, [-1])):
+            with self.assertRaisesRegex(errors.CallError, "^INTERNAL: .* outside of a picture of 4 bytes"):
+                drawn(position, values)
+
     def test_runs_are_joined_by_sample(self):
         runs = self.take(started(), values(3, [1], "x", 1), values(0, [7], "y", 0), values(4, [2], "z", 1), finished())
         first, second = results.samples_of(runs, self.received.finished, 2)
@@ -106,6 +124,11 @@ class TriesTest(unittest.TestCase):
             self.now += pause
         with self.assertRaises(errors.ResourceExhausted):
             tries.pause_after(full)
+
+    def test_a_server_that_asks_for_no_pause_is_not_asked_in_a_loop(self):
+        tries, full = self.tries(), errors.ResourceExhausted("full", retry_after=0)
+        for _ in range(20):
+            self.assertGreaterEqual(tries.pause_after(full), 0.01)
 
     def test_a_busy_session_is_retried_within_the_timeout(self):
         busy = errors.call_error("ABORTED", "busy with a call on another server", [("grpc-retry-pushback-ms", "3000")])
@@ -188,6 +211,17 @@ class Stop(Exception):
     """Ends a call at its last request."""
 
 
+class Refusal(grpc.RpcError):
+    def code(self):
+        return grpc.StatusCode.ALREADY_EXISTS
+
+    def details(self):
+        return "it exists"
+
+    def trailing_metadata(self):
+        return ()
+
+
 class QueriesTest(unittest.TestCase):
     """Calls that first ask the server for something."""
 
@@ -222,6 +256,78 @@ class QueriesTest(unittest.TestCase):
             self.check(self.methods.get_model)
             with self.assertRaisesRegex(ValueError, "at least 1, found 0"):
                 client.images(0)
+
+    def test_a_stream_without_its_end_is_an_error(self):
+        """Otherwise a part of an answer would pass for the whole."""
+
+        async def ask(responses, samples):
+            async def stream():
+                for response in responses:
+                    yield response
+
+            client = aio.Client()
+            client._methods_of_channel, client._loop = self.methods, asyncio.get_running_loop()
+            self.methods.generate.return_value = unittest.mock.MagicMock(__aiter__=lambda call: stream())
+            return await client.generate([1], samples=samples).samples()
+
+        self.methods.generate.side_effect = None
+        whole = [started(), values(0, [7], "y"), finished()]
+        for responses, samples, missing in ((whole[:2], 1, 0), ([], 1, 0), (whole, 2, 1)):
+            expected = self.assertRaisesRegex(errors.CallError, f"^INTERNAL: .* before sample {missing} ended")
+            with Client() as client, unittest.mock.patch.object(client, "_methods", self.methods), expected:
+                self.methods.generate.return_value = unittest.mock.MagicMock(
+                    __iter__=lambda _, all=responses: iter(all)
+                )
+                client.generate([1], samples=samples).samples()
+            with expected:
+                asyncio.run(ask(responses, samples))
+
+    def test_a_state_file_without_end_is_an_error(self):
+        pieces = [messages.load("sessions").ExportSessionResponse(data=b"abc")] * 3
+
+        async def stream():
+            for piece in pieces:
+                yield piece
+
+        async def export():
+            self.methods.export_session.return_value = call = unittest.mock.MagicMock(__aiter__=lambda _: stream())
+            client = aio.Client()
+            client._methods_of_channel, client._loop = self.methods, asyncio.get_running_loop()
+            try:
+                return await aio.Session(client, self.busy, keep=True).export()
+            finally:
+                call.cancel.assert_called_once()
+
+        too_long = self.assertRaisesRegex(errors.CallError, "^INTERNAL: .* a state file of more than 8 bytes")
+        with Client() as client, unittest.mock.patch.object(client, "_methods", self.methods):
+            session = Session(client, self.busy, keep=True)
+            self.methods.export_session.return_value = call = unittest.mock.MagicMock(__iter__=lambda _: iter(pieces))
+            self.assertEqual((session.export(), asyncio.run(export())), (b"abcabcabc", b"abcabcabc"))
+            call.cancel.reset_mock()
+            with unittest.mock.patch.object(wire, "FILE_BYTES", 8):
+                with too_long:
+                    asyncio.run(export())
+                self.methods.export_session.return_value = call
+                with too_long:
+                    session.export()
+                call.cancel.assert_called_once()
+
+    def test_a_session_that_exists_is_not_asked_for(self):
+        """The answer could be another error, if the session is deleted or its server is lost."""
+
+        async def ask():
+            client = aio.Client()
+            client._methods_of_channel, client._loop = self.methods, asyncio.get_running_loop()
+            await client.session("mine")
+
+        self.methods.create_session.side_effect = Refusal()
+        expected = self.assertRaises(errors.AlreadyExists)
+        with Client() as client, unittest.mock.patch.object(client, "_methods", self.methods), expected:
+            client.session("mine")
+        with expected:
+            asyncio.run(ask())
+        self.assertEqual(self.methods.create_session.call_count, 2)
+        self.methods.get_session.assert_not_called()
 
     def set_pages(self, token_after):
         """Lets the server list no sessions, in pages whose tokens follow each other so."""

@@ -1,9 +1,17 @@
 """How the Python client turns arguments into requests. Needs no server."""
 
 import asyncio
+import contextlib
+import functools
 import inspect
+import math
 import pydoc
+import re
+import sys
+import threading
+import types
 import unittest
+import unittest.mock
 from typing import Any, cast
 
 import support
@@ -12,7 +20,7 @@ support.require("grpc", "google.protobuf")
 
 import numpy as np
 
-from runnel_client import Client, Generation, Session, aio, errors, messages, results, wire
+from runnel_client import Client, Generation, Session, aio, errors, messages, pictures, results, wire
 from runnel_client.conversation import Message, ToolCall
 from runnel_client.options import CONVERSATION, Options
 from runnel_client.results import SessionInfo
@@ -112,11 +120,34 @@ class WireTest(unittest.TestCase):
         self.assertEqual([field.name for field, _ in first.ListFields()], ["values", "request_id"])
         self.assertNotEqual(first.request_id, second.request_id)
 
+    def test_an_option_that_is_none_is_left_out(self):
+        options = cast(Options, {**dict.fromkeys(Options.__annotations__), "request_id": "r"})
+        for prompt in ("a", None):
+            self.assertEqual(
+                wire.generate_request(prompt, "", options), wire.generate_request(prompt, "", {"request_id": "r"})
+            )
+        request = wire.generate_request("a", "mine", options)
+        self.assertFalse(wire.lacks_position(request, options))
+        self.assertTrue(wire.lacks_position(request, {}))
+
     def test_only_a_given_time_to_wait_replaces_the_servers_own(self):
         for request in wire.generate_request("a", "", {}), wire.score_requests(["a"], "m")[0]:
             self.assertFalse(request.HasField("max_queue_time"))
         self.assertTrue(wire.generate_request("a", "", {"max_queue_time": 0}).HasField("max_queue_time"))
         self.assertTrue(wire.score_requests(["a"], "m", max_queue_time=0)[0].HasField("max_queue_time"))
+
+    def test_a_time_that_no_message_can_have_is_named(self):
+        for seconds in (math.inf, -math.inf, math.nan, 1e300):
+            for name, call in (
+                ("max_time", lambda seconds: wire.generate_request("a", "", {"max_time": seconds})),
+                ("max_queue_time", lambda seconds: wire.score_requests(["a"], "m", max_queue_time=seconds)),
+                ("message_delay", lambda seconds: wire.generate_request("a", "", {"message_delay": seconds})),
+                ("expires_in", lambda seconds: wire.export_request("a", "m", False, seconds)),
+            ):
+                with self.assertRaisesRegex(
+                    ValueError, f"^{name} is {re.escape(str(seconds))}; expected at most 315,576,000,000 seconds"
+                ):
+                    call(seconds)
 
     def test_a_stored_state_starts_a_sequence_without_a_session(self):
         self.assertEqual(wire.generate_request("a", "", {"state": "s"}).origin.state, "s")
@@ -197,6 +228,13 @@ class WireTest(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, "expected text or integers"):
                 wire.values_of(wrong)
 
+    def test_an_image_of_another_mode_is_refused(self):
+        for mode, channels, wanted in (("P", 1, "L"), ("1", 1, "L"), ("RGBA", 3, "RGB")):
+            image = cast(Any, types.SimpleNamespace(mode=mode))  # as of Pillow
+            with self.assertRaisesRegex(ValueError, f'mode {wanted}, found {mode}: use image.convert\\("{wanted}"\\)'):
+                pictures.first_rows(image, (2, 2, channels))
+        self.assertEqual(pictures.first_rows(np.array([[1, 2]], np.uint8), (2, 2, 1)), [1, 2])
+
     def test_a_score_names_model_and_session_once_and_cuts_values(self):
         requests = wire.score_requests(["ab", range(wire.CHUNK + 1)], "m", "mine", begin=False)
         self.assertEqual([(one.model, one.origin.session) for one in requests], [("m", "mine"), ("", ""), ("", "")])
@@ -209,6 +247,13 @@ class WireTest(unittest.TestCase):
         self.assertEqual([field.name for field, _ in plain.ListFields()], ["model", "id"])
         self.assertEqual((bound.any_owner, bound.expires_in.ToMilliseconds()), (True, 1500))
 
+    def test_an_import_is_cut_into_pieces(self):
+        first, *pieces = wire.import_requests(bytes(wire.FILE_PIECE + 1), "m", "mine", True)
+        self.assertEqual((first.target.model, first.target.id, first.target.allow_inexact), ("m", "mine", True))
+        self.assertEqual([len(piece.data) for piece in pieces], [wire.FILE_PIECE, 1])
+        with self.assertRaises(TypeError):
+            wire.import_requests(b"", cast(Any, 5), "mine", True)
+
     def test_a_score_without_a_total_is_an_error_of_the_call(self):
         with self.assertRaisesRegex(errors.CallError, "^INTERNAL: the server ended the call without a result"):
             results.score_of([])
@@ -218,6 +263,35 @@ class WireTest(unittest.TestCase):
         self.assertEqual(results.session_of(session).state, "99")
         finished = messages.inference().Finished(reason=99)
         self.assertEqual(results.finished_of(finished).reason, "99")
+
+    def test_a_checkout_that_cannot_be_written_is_reported(self):
+        nowhere = messages.PACKAGE / "py.typed" / "_proto" / "runnel.binpb"
+        expected = self.assertRaisesRegex(errors.BundleError, "py.typed/_proto: .*; the description .* is missing")
+        with unittest.mock.patch.object(messages, "DESCRIPTION", nowhere), expected:
+            messages.generate()
+
+    def test_threads_get_the_same_classes(self):
+        begin, found = threading.Barrier(4), set()
+
+        def load():
+            begin.wait()
+            found.add(messages.load("inference").GenerateRequest)
+
+        interval = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, interval)
+        sys.setswitchinterval(1e-6)
+        for _ in range(5):
+            found.clear()
+            with contextlib.ExitStack() as stack:
+                for name in ("_load", "_pool", "_factory"):  # as in a new process
+                    again = functools.cache(getattr(messages, name).__wrapped__)
+                    stack.enter_context(unittest.mock.patch.object(messages, name, again))
+                threads = [threading.Thread(target=load) for _ in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            self.assertEqual(len(found), 1)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The server computes what was trained: training/evaluate.py and training/gallery.py against a real server."""
 
+import argparse
 import gzip
 import io
 import json
@@ -24,6 +25,7 @@ import evaluate
 import gallery
 import precisions
 import train
+from runnel_client.errors import BundleError
 
 
 class ServingTest(ToolTest):
@@ -146,6 +148,8 @@ class ServingTest(ToolTest):
         self.assertTrue(0.005 < float(nibbles) < 1, nibbles)
         self.assert_refused(precisions, ["--runnel", RUNNEL, "--first", "0"], "--first", "found 0")
         self.assert_refused(precisions, ["--runnel", RUNNEL, self.path("data")], "No such file")
+        with self.assertRaisesRegex(BundleError, "quantize .*none --type q8_0: .*none"):
+            precisions.bits_quantized(self.path("none"), None, "q8_0", argparse.Namespace(runnel=RUNNEL))
 
     def test_the_cost_of_precisions_for_a_published_model(self):
         os.makedirs(self.path("data", "text"))
@@ -157,6 +161,10 @@ class ServingTest(ToolTest):
         )
         self.assertEqual((code, err), (0, ""))
         self.assertRegex(out, r"\n\| qwen35 \| Tiny Shakespeare, utf-8 \| \d+\.\d+ \|( [-+]0\.\d+ \|){4}\n")
+
+    def test_a_published_model_has_no_length(self):
+        args = argparse.Namespace(bundle="rwkv7", length=60, after=None)
+        self.assertEqual(evaluate.sequence_length({"model_type": "rwkv7"}, args), 60)
 
     def test_refuses(self):
         self.train("copy", "--length", "31")
@@ -173,6 +181,9 @@ class ServingTest(ToolTest):
             with self.subTest(argv):
                 self.assert_refused(evaluate, [*common, *argv], *parts)
         self.assert_refused(evaluate, ["--dataset", "copy", self.path("none"), "--runnel", RUNNEL], "No such file")
+        file = self.write("file", b"")
+        argv = ["--dataset", "text", self.path("tiny"), "--runnel", RUNNEL, "--out", file]
+        self.assert_refused(gallery, argv, f"--out: {file}: File exists")
 
 
 if __name__ == "__main__":

@@ -285,6 +285,9 @@ class DataTest(ToolTest):
         self.assertEqual(batch.values.shape, (9, 51))
         self.assertTrue((batch.values[:, 0] == 10).all() and batch.counted.all())
         np.testing.assert_array_equal(batch.values, data.batch(1, 2, 9).values)
+        long = datasets.load("text", self.path("data"), None, len(data.train))
+        with self.assertRaisesRegex(BundleError, f"--length: expected less than {len(data.train)}, found"):
+            long.batch(1, 2, 9)
 
     def test_copy(self):
         data = datasets.load("copy", None, None, 31)
@@ -320,6 +323,8 @@ TINY = [
     "--device",
     "cpu",
 ]
+
+SHORT = ["--minutes", "0.01", "--threads", "1"]
 
 
 class RunTest(ToolTest):
@@ -361,11 +366,14 @@ class RunTest(ToolTest):
             np.testing.assert_array_equal(tensor, whole[name], name)
 
     def test_a_budget_of_time_becomes_steps(self):
-        self.train("--minutes", "0.01")
+        self.train(*SHORT)
         steps = self.report()["run"]["steps"]
         self.assertTrue(41 <= steps < 10_000, steps)
-        self.train("--minutes", "0.01")  # the run has ended, and reports the same again
+        # The run has ended, and reports the same again.
+        _, _, err = self.run_tool(train, [*TINY, "--work", self.path("work"), "--out", self.path("tiny"), *SHORT])
+        self.assertIn(f"it keeps its {steps:,} steps, whatever --minutes says", err)
         self.assertEqual(self.report()["run"]["steps"], steps)
+        self.assertNotIn("tiny.json.tmp", os.listdir(self.path("work")))
 
     def test_it_continues_from_weights(self):
         self.train("--steps", "2", "--dtype", "f32")
