@@ -214,7 +214,11 @@ Status check_writable(const std::string& path) {
     if (access(path.c_str(), W_OK) == 0) return {};
     return invalid_argument("cannot write " + quote(path, 400) + ": " + reason(errno));
   }
-  if (own_descriptor(path) >= 0) return {};
+  if (const int own = own_descriptor(path); own >= 0) {
+    const int flags = ::fcntl(own, F_GETFL);
+    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) return {};
+    return invalid_argument("cannot write " + quote(path, 400) + ": it is open only for reading");
+  }
   const fs::path folder = folder_of(path);
   if (!fs::is_directory(folder, error)) {
     return invalid_argument("there is no directory " + quote(folder.string(), 400) +

@@ -88,6 +88,10 @@ TEST(File, WritesIntoAnOpenFileInsteadOfReplacingItsLink) {
   ::close(file);
   EXPECT_EQ(*read_file(folder.path("a"), 100), "one two three");
   EXPECT_TRUE(std::filesystem::is_symlink(link));
+  const int read_only = ::open(folder.path("a").c_str(), O_RDONLY | O_CLOEXEC);
+  EXPECT_THAT(check_writable("/dev/fd/" + std::to_string(read_only)).message(),
+              HasSubstr("it is open only for reading"));
+  ::close(read_only);
   std::filesystem::create_symlink("a", folder.path("other"));
   EXPECT_TRUE(replace_file(folder.path("other"), "four").ok());
   EXPECT_FALSE(std::filesystem::is_symlink(folder.path("other"))) << "this one is replaced";
