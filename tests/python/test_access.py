@@ -302,6 +302,23 @@ class DoorTest(unittest.TestCase):
         with unittest.mock.patch.object(door, "MOST_BYTES", 20), listener(answering(b" " * 21)) as where:
             self.refuse(where, errors.Unavailable, "its answer has more than 20 bytes")
 
+    def test_an_answer_is_closed_also_after_an_error(self):
+        made = []
+
+        class Kept(door._Response):
+            def __init__(self, *args, **options):
+                super().__init__(*args, **options)
+                made.append(self)
+
+        for head in ("", "Content-Length: 30\r\n"):
+            with (
+                unittest.mock.patch.object(door, "_Response", Kept),
+                unittest.mock.patch.object(door, "MOST_BYTES", 20),
+                listener(answering(b" " * 30, head=head)) as where,
+            ):
+                self.refuse(where, errors.Unavailable, "its answer has more than 20 bytes")
+        self.assertEqual([response.isclosed() for response in made], [True] * 4)
+
     def test_the_time_limit_is_for_the_whole_answer(self):
         def never_end(connection):
             answering(b"")(connection)
