@@ -32,8 +32,9 @@ using std::chrono::milliseconds;
 using std::chrono::system_clock;
 
 constexpr Seconds kShortCall{10};
-constexpr Seconds kRetry{2};               // more than the longest backoff and a handshake
-constexpr milliseconds kProbe{5000};       // at most, to find out why no server answers
+constexpr Seconds kRetry{2};  // more than the longest backoff and a handshake
+// The least and the most time to find out why no server answers.
+constexpr milliseconds kShortProbe{1000}, kProbe{5000};
 constexpr int64_t kScoreChunk = 4096;      // values in one message
 constexpr size_t kScoreText = 64 << 10;    // bytes of text in one message
 constexpr size_t kImportPiece = 64 << 10;  // bytes of a state file in one message
@@ -235,7 +236,8 @@ Status Client::Wire::connect(Seconds at_most) {
   if (state == GRPC_CHANNEL_READY) return {};
   const bool refused = state == GRPC_CHANNEL_TRANSIENT_FAILURE;
   const Seconds tried = std::min(at_most, timeout);
-  const auto probe = std::chrono::ceil<milliseconds>(std::min<Seconds>(tried, kProbe));
+  const auto probe =
+      std::chrono::ceil<milliseconds>(std::clamp<Seconds>(tried, kShortProbe, kProbe));
   return explain_silence(access_, refused, tried, probe, [this] { return is_cancelled(); });
 }
 

@@ -61,7 +61,7 @@ class Client {
   // used.
   Status open();
   // Connects, and waits for at most `at_most`. If nobody answers, it may then take as long again,
-  // and at most a few seconds, to find out why. Errors say what to do:
+  // but 1 to 5 s, to find out why. Errors say what to do:
   // - the errors of open();
   // - UNAVAILABLE as soon as it is known that no gRPC server answers;
   // - DEADLINE_EXCEEDED if the peer has not answered in time.
